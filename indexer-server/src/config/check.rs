@@ -15,7 +15,7 @@ use crate::{
 use kvasir_process::{
     http::HttpConfig,
     options::{count, positive, target},
-    port::PortConfig,
+    port::{CONNECTION_CALLS_MAX, PortConfig},
     telemetry::LogConfig,
     text::ByteCount,
 };
@@ -89,6 +89,7 @@ impl Config {
                     max_in_flight: count("max-in-flight", options.max_in_flight)?,
                     max_connections: count("max-connections", options.max_connections)?,
                     message_bytes_max: GRPC_MESSAGE_BYTES_MAX,
+                    connection_calls_max: CONNECTION_CALLS_MAX,
                     connection_asking_streams_max: CONNECTION_ASKING_STREAMS_MAX,
                     spans: process.log.otlp_endpoint.is_some(),
                 },

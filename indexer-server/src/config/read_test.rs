@@ -218,6 +218,7 @@ fn every_refusal_of_a_worker_names_the_key() {
     };
     check(&["w"], "\"w\" is no key=value");
     check(&["id=w,model=m,block-size=1,role=all"], "\"all\" is not one of prefill, decode, both");
+    check(&["id=w,model=m,block-size=1,label.=a"], "(w).label: \"\": a key must have 1 to 256");
     check(&["id=w,model=m,block-size=1,label=a"], "label needs a name: write label.NAME=VALUE");
     check(&["id=w,model=m"], "block-size");
     check(&["id=w,model=m,block-size=x"], "block-size: invalid digit");

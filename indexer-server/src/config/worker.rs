@@ -5,13 +5,15 @@ use kvasir_proto::{
     convert::{EndpointSpec, Registration, Role, WorkerProfile, read_medium_ttls},
     limits::{
         BLOCK_SIZE_TOKENS_MAX, MEDIUM_TTL_MS_MAX, MEDIUM_TTL_MS_MIN, NAME_BYTES_MAX,
-        WORKER_ENDPOINTS_MAX, WORKER_LORA_NAMES_MAX,
+        WORKER_ENDPOINTS_MAX, WORKER_LABELS_MAX, WORKER_LORA_NAMES_MAX,
     },
-    pb,
     types::{CopyMode, DpRank, EngineKind, LossPolicy, PartitionKey, WorkerId},
 };
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
+
+/// Most characters of a label's key that an error repeats.
+const LABEL_SHOWN_MAX: usize = 32;
 
 /// One worker, or one endpoint of it, as configured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -194,16 +196,25 @@ fn registration(spec: &WorkerSpec) -> Result<Registration, Refused> {
 }
 
 fn profile(spec: &WorkerSpec) -> Result<WorkerProfile, String> {
-    let labels = spec.label.iter();
-    let labels = labels.map(|(key, value)| pb::Label { key: key.clone(), value: value.clone() });
-    let profile = pb::WorkerProfile {
+    let (count, limit) = (spec.label.len(), WORKER_LABELS_MAX);
+    if count > limit {
+        return Err(format!("{count} labels are too many, the limit is {limit}"));
+    }
+    let is_bad = |(key, value): &(&String, &String)| {
+        !(1..=NAME_BYTES_MAX).contains(&key.len()) || value.len() > NAME_BYTES_MAX
+    };
+    if let Some((key, _)) = spec.label.iter().find(is_bad) {
+        let key: String = key.chars().take(LABEL_SHOWN_MAX).collect();
+        return Err(format!(
+            "{key:?}: a key must have 1 to {NAME_BYTES_MAX} bytes, a value at most {NAME_BYTES_MAX}"
+        ));
+    }
+    Ok(WorkerProfile {
+        role: spec.role.unwrap_or_default(),
         total_kv_blocks: spec.total_kv_blocks.map(u64::from),
         max_num_batched_tokens: spec.max_num_batched_tokens.map(u64::from),
-        labels: labels.collect(),
-        ..pb::WorkerProfile::default()
-    };
-    let profile = WorkerProfile::try_from(profile).map_err(|error| error.to_string())?;
-    Ok(WorkerProfile { role: spec.role.unwrap_or_default(), ..profile })
+        labels: spec.label.clone(),
+    })
 }
 
 fn medium_ttls(spec: &WorkerSpec) -> Result<BTreeMap<String, Duration>, String> {

@@ -4,7 +4,7 @@ use super::local::LocalIndexerService;
 use crate::ingest::EventIngestService;
 use kvasir_process::descriptors::{self, Shares};
 use kvasir_process::port::{
-    Port, PortConfig, PortMetrics, ServeError, Services, StreamKind, Streams,
+    CONNECTION_CALLS_MAX, Port, PortConfig, PortMetrics, ServeError, Services, StreamKind, Streams,
 };
 use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
 use kvasir_proto::pb::FILE_DESCRIPTOR_SET;
@@ -62,6 +62,7 @@ pub async fn serve(
         max_in_flight: CALLS_MAX,
         max_connections: CONNECTIONS_MAX.min(Shares::of(descriptors::limit()).clients),
         message_bytes_max: GRPC_MESSAGE_BYTES_MAX,
+        connection_calls_max: CONNECTION_CALLS_MAX,
         connection_asking_streams_max: CONNECTION_READERS_MAX,
         spans: false,
     };

@@ -3346,7 +3346,7 @@ pub struct SelectWorkerRequest {
     /// send its tokens.
     #[prost(fixed64, repeated, tag = "12")]
     pub local_hashes: ::prost::alloc::vec::Vec<u64>,
-    /// Tokens of the prompt; only with local_hashes. Default: as many as these blocks have.
+    /// Tokens of the prompt, at most 2^30; only with local_hashes. Default: as many as these blocks have.
     #[prost(uint64, optional, tag = "13")]
     pub input_tokens: ::core::option::Option<u64>,
     /// Multimodal items of the prompt, at most 1,024. Only with tokens.
@@ -3734,7 +3734,7 @@ impl ::prost::Name for FreeRequest {
 /// The request has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FreeResponse {
-    /// Tokens of the prompt that were expected in the worker's cache; absent if prefill tokens are not tracked.
+    /// Tokens of the prompt that were expected in the worker's cache, in whatever tier.
     #[prost(uint64, optional, tag = "1")]
     pub expected_cached_tokens: ::core::option::Option<u64>,
 }

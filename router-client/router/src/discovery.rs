@@ -1,7 +1,8 @@
 //! Which workers there are, by the index.
 //!
 //! Each shard's workers are listed at one of its replicas, again and again. The workers of a shard of which no replica
-//! answers stay as they were: an index that restarts takes no worker away.
+//! answers stay as they were, and so do, for 30 s, those of a shard that suddenly lists none: an index that restarts with
+//! nothing takes no worker away until its workers have registered again.
 
 use crate::fleet::{Fleet, Listing};
 use crate::reports::KvMetricsAggregator;
@@ -12,10 +13,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
 /// Most workers of all shards together; of more, those that come last in their shard are left out.
 const WORKERS_MAX: usize = 16_384;
+
+/// How long the workers of a shard stay that suddenly lists none.
+const EMPTY_GRACE: Duration = Duration::from_secs(30);
 
 /// Lists workers.
 #[derive(Debug)]
@@ -35,6 +39,8 @@ struct Shard {
     last: Mutex<usize>,
     /// What it answered.
     workers: Mutex<Option<Vec<ListedWorker>>>,
+    /// Since when it lists no workers, though it listed some before.
+    empty_since: Mutex<Option<Instant>>,
 }
 
 impl Discovery {
@@ -53,7 +59,12 @@ impl Discovery {
         };
         let shard = |urls: &Vec<String>| {
             let replicas = urls.iter().map(connect).collect::<Result<_, _>>()?;
-            Ok::<_, ClientError>(Shard { replicas, last: Mutex::new(0), workers: Mutex::default() })
+            Ok::<_, ClientError>(Shard {
+                replicas,
+                last: Mutex::new(0),
+                workers: Mutex::default(),
+                empty_since: Mutex::default(),
+            })
         };
         let shards = shards.iter().map(shard).collect::<Result<_, _>>()?;
         let listed = watch::Sender::new(Arc::default());
@@ -121,6 +132,21 @@ impl Discovery {
 }
 
 impl Shard {
+    /// Takes a list, unless it is suddenly empty.
+    fn listed(&self, workers: Vec<ListedWorker>) {
+        let mut known = self.workers.lock();
+        let mut empty_since = self.empty_since.lock();
+        let had_some = known.as_ref().is_some_and(|known| !known.is_empty());
+        if workers.is_empty() && had_some {
+            let since = *empty_since.get_or_insert_with(Instant::now);
+            if since.elapsed() < EMPTY_GRACE {
+                return;
+            }
+        }
+        *empty_since = None;
+        *known = Some(workers);
+    }
+
     /// Lists the workers at the replica that answered last, or else at another one.
     async fn list(&self) -> Result<(), ClientError> {
         let first = *self.last.lock();
@@ -131,7 +157,7 @@ impl Shard {
             match client.list_workers(None).await {
                 Ok(workers) => {
                     *self.last.lock() = number;
-                    *self.workers.lock() = Some(workers);
+                    self.listed(workers);
                     return Ok(());
                 }
                 Err(error) => {

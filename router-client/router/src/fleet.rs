@@ -73,14 +73,19 @@ impl Fleet {
     /// # Errors
     /// If the settings cannot be used, which the start has checked.
     pub fn set_workers(&self, listing: &Listing) -> Result<(), ConfigError> {
+        // One lock for both, and always in this order: whoever changes thresholds meanwhile waits.
         let mut partitions = self.partitions.write();
-        partitions.retain(|key, _| listing.contains_key(key));
+        let gone: Vec<_> =
+            partitions.keys().filter(|key| !listing.contains_key(*key)).cloned().collect();
+        for key in gone {
+            retire(partitions.remove(&key).as_ref());
+        }
         for (key, workers) in listing {
             let sizes = workers.values().find_map(|at| NonZeroU32::new(at.block_size));
             let Some(block_size) = sizes else { continue };
             // The index allows one block size in a partition; a new one comes with new workers only.
             if partitions.get(key).is_some_and(|at| at.block_size != block_size) {
-                partitions.remove(key);
+                retire(partitions.remove(key).as_ref());
             }
             if !partitions.contains_key(key) {
                 if partitions.len() >= PARTITIONS_MAX {
@@ -109,9 +114,9 @@ impl Fleet {
     pub fn set_busy_thresholds(&self, busy: BusyThresholds) -> Result<(), ConfigError> {
         busy.check()?;
         // Partitions that come meanwhile wait for this lock, and get the new ones.
-        let mut current = self.busy.write();
-        *current = busy;
-        for partition in self.partitions.read().values() {
+        let partitions = self.partitions.write();
+        *self.busy.write() = busy;
+        for partition in partitions.values() {
             for router in partition.routers() {
                 router.set_busy_thresholds(busy)?;
             }
@@ -130,6 +135,13 @@ impl Fleet {
         config.select.cost.active_prefill_weight = weight;
         let prefill = Router::new(config, self.index.clone())?;
         Ok(Partition { block_size, main, prefill })
+    }
+}
+
+/// Ends the routers of a partition that is gone: whoever waits there is told that there are no workers.
+fn retire(partition: Option<&Partition>) {
+    for router in partition.into_iter().flat_map(Partition::routers) {
+        router.set_workers([]);
     }
 }
 
@@ -179,5 +191,73 @@ impl Partition {
         }
         self.main.set_workers(main);
         self.prefill.set_workers(prefill);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kvasir_proto::convert::WorkerProfile;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::{RecvTimeoutError, channel};
+    use std::thread;
+    use std::time::Duration;
+
+    fn listing(models: u32) -> Listing {
+        let worker = WorkerId::new("w").expect("a name");
+        let model = |number: u32| {
+            let partition = PartitionKey::new(&number.to_string(), "").expect("a name");
+            let listed = ListedWorker {
+                partition: partition.clone(),
+                worker: worker.clone(),
+                block_size: 16,
+                ranks: [0].into(),
+                profile: WorkerProfile::default(),
+                adapters: [].into(),
+                agent: None,
+            };
+            (partition, BTreeMap::from([(worker.clone(), listed)]))
+        };
+        (0..models).map(model).collect()
+    }
+
+    #[test]
+    fn thresholds_change_while_models_come_and_go() {
+        let config = RouterConfig::new(NonZeroU32::new(16).expect("not 0"));
+        let fleet = Arc::new(Fleet::new(config, Index::None));
+        let (done, ended) = channel();
+        let (changing, ending) = (Arc::clone(&fleet), done.clone());
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopping = Arc::clone(&stop);
+        let changes = thread::spawn(move || {
+            for tokens in 1.. {
+                if stopping.load(Ordering::Relaxed) {
+                    break;
+                }
+                let busy =
+                    BusyThresholds { active_prefill_tokens: Some(tokens), ..Default::default() };
+                changing.set_busy_thresholds(busy).expect("a threshold");
+            }
+            drop(ending);
+        });
+        let listing_to = Arc::clone(&fleet);
+        let lists = thread::spawn(move || {
+            for round in 0..20_000 {
+                listing_to.set_workers(&listing(round % 8)).expect("settings");
+            }
+            stop.store(true, Ordering::Relaxed);
+            drop(done);
+        });
+        // Both ends are gone once both threads are done; a deadlock never drops them.
+        let waited = ended.recv_timeout(Duration::from_secs(60));
+        assert_eq!(waited, Err::<(), _>(RecvTimeoutError::Disconnected));
+        changes.join().expect("no panic");
+        lists.join().expect("no panic");
+        for (_, partition) in fleet.partitions() {
+            for router in partition.routers() {
+                assert_eq!(router.busy_thresholds(), fleet.busy_thresholds());
+            }
+        }
     }
 }

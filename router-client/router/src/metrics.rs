@@ -10,14 +10,42 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets, linear_buckets};
 use prometheus_client::registry::Registry;
-use router_client::route::RankLoad;
-use router_client::router::RouterCounts;
+use router_client::route::{RankLoad, SyncCounts};
+use router_client::router::{Router, RouterCounts};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Most ranks with gauges of their own: more would make the page too large.
 const RANKS_SHOWN_MAX: usize = 4_096;
+
+/// Why workers are chosen.
+const DECISIONS: [&str; 9] = [
+    "only_one",
+    "lowest_score",
+    "least_loaded_of_equal",
+    "turn_of_equal",
+    "sampled",
+    "turn",
+    "random",
+    "less_loaded_of_two",
+    "direct",
+];
+/// Why none is.
+const REJECTIONS: [&str; 9] = [
+    "invalid",
+    "duplicate_id",
+    "queue_full",
+    "queue_timeout",
+    "busy",
+    "no_workers",
+    "none_allowed",
+    "no_target",
+    "unknown_target",
+];
+/// What the index contributes.
+const INDEX_OUTCOMES: [&str; 6] =
+    ["not_needed", "answered", "partial", "timeout", "unavailable", "refused"];
 
 /// One label.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -105,6 +133,15 @@ impl RequestMetrics {
         };
         for phase in Phase::ALL {
             drop(metrics.overhead.get_or_create(&PhaseLabel { phase: phase.word() }));
+        }
+        for reason in DECISIONS {
+            drop(metrics.decisions.get_or_create(&ReasonLabel { reason }));
+        }
+        for reason in REJECTIONS {
+            drop(metrics.rejections.get_or_create(&ReasonLabel { reason }));
+        }
+        for outcome in INDEX_OUTCOMES {
+            drop(metrics.index.get_or_create(&OutcomeLabel { outcome }));
         }
         let at = &metrics;
         registry.register("decisions", "Workers chosen, by reason", at.decisions.clone());
@@ -200,6 +237,25 @@ const COUNTS: [Count; 5] = [
     ),
 ];
 
+/// A counter of replica sync: its name, its help, its value.
+type SyncCount = (&'static str, &'static str, fn(&SyncCounts) -> u64);
+
+const SYNC_COUNTS: [SyncCount; 5] = [
+    ("sync_sent", "Messages to replicas", |at| at.messages_sent),
+    ("sync_received", "Messages on the replicas' subject, own ones included", |at| {
+        at.messages_received
+    }),
+    (
+        "sync_digests_differing",
+        "Digests of replicas that differed from what was known here",
+        |at| at.digests_differing,
+    ),
+    ("sync_healed", "Requests of replicas that were put right after that", SyncCounts::healed),
+    ("sync_unknown_ranks", "Requests of replicas at ranks that are not known here", |at| {
+        at.dropped.unknown_rank
+    }),
+];
+
 impl Collector for FleetMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let partitions = self.0.partitions();
@@ -222,8 +278,26 @@ impl Collector for FleetMetrics {
             let rows = vec![(Vec::new(), sum)];
             family(to, (name, help, MetricType::Counter), rows, ConstCounter::new)?;
         }
-        Ok(())
+        let sync: Vec<_> = routers().filter_map(Router::sync_counts).collect();
+        encode_sync(to, &sync)
     }
+}
+
+/// Replica sync, over all partitions. All are 0 without it.
+fn encode_sync(
+    to: &mut DescriptorEncoder<'_>,
+    counts: &[(SyncCounts, usize)],
+) -> Result<(), fmt::Error> {
+    let replicas = counts.iter().map(|(_, peers)| *peers as u64).max().unwrap_or(0);
+    let help = "Other replicas of the router heard of in the last two minutes";
+    let rows = vec![(Vec::new(), replicas)];
+    family(to, ("sync_replicas", help, MetricType::Gauge), rows, ConstGauge::new)?;
+    for (name, help, value) in SYNC_COUNTS {
+        let sum = counts.iter().map(|(at, _)| value(at)).sum();
+        let rows = vec![(Vec::new(), sum)];
+        family(to, (name, help, MetricType::Counter), rows, ConstCounter::new)?;
+    }
+    Ok(())
 }
 
 fn rank_labels(key: &PartitionKey, rank: &WorkerKey) -> Vec<(&'static str, String)> {

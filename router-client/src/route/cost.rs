@@ -194,14 +194,6 @@ impl TierBlocks {
 // === impl Cost ===
 
 impl Cost {
-    /// Whole blocks of the overlap, by its credits.
-    #[must_use]
-    pub fn credited_whole_blocks(&self) -> u32 {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
-        let blocks = self.credited_blocks as u32;
-        blocks
-    }
-
     /// Whole tokens of the request to be computed from scratch, rounded up: what to book as its prefill.
     #[must_use]
     pub fn booked_prefill_tokens(&self) -> u64 {

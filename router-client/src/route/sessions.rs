@@ -36,9 +36,17 @@ impl Sessions {
     /// # Errors
     /// If the time is not between [`SESSION_TTL_MIN`] and [`SESSION_TTL_MAX`].
     pub fn new(ttl: Duration) -> Result<Self, ConfigError> {
-        let is_good = (SESSION_TTL_MIN..=SESSION_TTL_MAX).contains(&ttl);
-        check(is_good, "session affinity ttl", "must be between a second and a year")?;
+        Self::check_ttl(ttl)?;
         Ok(Self { ttl, sessions: HashMap::new(), ends: BTreeSet::new() })
+    }
+
+    /// Whether a time can be that for which a session lives.
+    ///
+    /// # Errors
+    /// If it is not between [`SESSION_TTL_MIN`] and [`SESSION_TTL_MAX`].
+    pub fn check_ttl(ttl: Duration) -> Result<(), ConfigError> {
+        let is_good = (SESSION_TTL_MIN..=SESSION_TTL_MAX).contains(&ttl);
+        check(is_good, "session ttl", "must be between a second and a year")
     }
 
     /// Whether a text can be the id of a session.

@@ -1,12 +1,12 @@
 use crate::route::{
-    ActiveConfig, ConfigError, Constraints, Lane, Mode, OutlierConfig, Pin, PreferredLabel,
-    QueueConfig, SelectConfig, Sessions, SyncConfig, TrustConfig,
+    ActiveConfig, ConfigError, Constraints, LATENCY_SENSITIVITY_SECS_MAX, Mode, OutlierConfig, Pin,
+    PreferredLabel, QueueConfig, REQUEST_ID_BYTES_MAX, SelectConfig, Sessions, SyncConfig,
+    TrustConfig,
 };
 use crate::workers::ListedWorker;
 use kvasir_proto::convert::{Role, WorkerProfile};
 use kvasir_proto::types::{WorkerId, WorkerKey};
 use std::collections::BTreeSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ pub struct Hints {
 }
 
 /// Where a request must go. The default allows every rank.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     /// Only this one.
     pub pin: Option<Pin>,
@@ -116,6 +116,7 @@ impl RouterConfig {
         self.queue.check()?;
         self.outliers.check()?;
         self.sync.map_or(Ok(()), |sync| sync.check(self.active.lease))?;
+        self.session_ttl.map_or(Ok(()), Sessions::check_ttl)?;
         self.trust.check()
     }
 }
@@ -151,7 +152,15 @@ impl Hints {
 
     /// Whether all that the request sets itself can be used, as far as the question does not check it.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        self.session.as_deref().map_or(Ok(()), Sessions::check_id)
+        self.session.as_deref().map_or(Ok(()), Sessions::check_id)?;
+        let ids = self.request_id.as_deref().map(str::len);
+        if ids.is_some_and(|bytes| !(1..=REQUEST_ID_BYTES_MAX).contains(&bytes)) {
+            let (setting, problem) = ("request id", "must have 1 to 256 bytes");
+            return Err(ConfigError { setting, problem });
+        }
+        let is_good = (0.0..=LATENCY_SENSITIVITY_SECS_MAX).contains(&self.latency_sensitivity_secs);
+        let (setting, problem) = ("latency sensitivity", "must be between 0 and 3600 seconds");
+        if is_good { Ok(()) } else { Err(ConfigError { setting, problem }) }
     }
 }
 
@@ -166,12 +175,5 @@ impl Filter {
             roles: &self.roles,
             labels: &self.labels,
         }
-    }
-
-    /// The lane in which requests with this filter wait. Two filters that share a lane by chance only hold up each other.
-    pub(super) fn lane(&self) -> Lane {
-        let mut hasher = DefaultHasher::new();
-        self.hash(&mut hasher);
-        Lane(hasher.finish())
     }
 }

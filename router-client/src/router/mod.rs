@@ -86,7 +86,8 @@ impl Router {
     /// # Errors
     /// If a threshold is out of its bounds; then nothing changes.
     pub fn set_busy_thresholds(&self, busy: BusyThresholds) -> Result<(), ConfigError> {
-        self.shared.state().set_busy(busy)
+        let now = self.shared.now();
+        self.shared.state().set_busy(busy, now)
     }
 
     /// The thresholds in force.
@@ -128,9 +129,11 @@ impl Router {
     ) -> Result<Reservation, RouteError> {
         let chain = prompt.sequence_hashes();
         let question = self.question(prompt, hints)?;
-        let mut pending = Pending { question, hints, chain: &chain, is_released: false };
+        let mut pending = Pending { question, hints, chain: &chain, arrived: None };
         let mut place = None;
         let mut queued = None;
+        let most = hints.queue_timeout.unwrap_or(Duration::MAX);
+        let gives_up = Instant::now().checked_add(most);
         loop {
             let overlaps = self.overlaps(prompt, &pending.question).await;
             let begin = Instant::now();
@@ -144,11 +147,14 @@ impl Router {
                     return Ok(Reservation::new(Arc::clone(&self.shared), key, choice));
                 }
                 Outcome::Wait(mut waiting) => {
-                    let most = hints.queue_timeout.unwrap_or(Duration::MAX);
-                    let released = timeout(most, waiting.released()).await;
-                    queued = Some(released.map_err(|_late| RouteError::QueueTimeout(most))?);
+                    let left = gives_up
+                        .map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+                    let released = timeout(left, waiting.released()).await;
+                    let released = released.map_err(|_late| RouteError::QueueTimeout(most))?;
+                    let position = queued.map_or(released.position, |first: Queued| first.position);
+                    queued = Some(Queued { position, ..released });
                     // Loads and overlap have changed: both are looked up anew.
-                    pending.is_released = true;
+                    pending.arrived = Some(waiting.arrived);
                     place = Some(waiting);
                 }
             }
@@ -167,7 +173,7 @@ impl Router {
     ) -> Result<Choice, RouteError> {
         let chain = prompt.sequence_hashes();
         let question = Question { explain: true, ..self.question(prompt, hints)? };
-        let pending = Pending { question, hints, chain: &chain, is_released: true };
+        let pending = Pending { question, hints, chain: &chain, arrived: None };
         let overlaps = self.overlaps(prompt, &pending.question).await;
         let (begin, now) = (Instant::now(), self.shared.now());
         let decision = self.shared.state().choose(&pending, &overlaps, false, now)?;
@@ -216,6 +222,12 @@ impl Router {
     #[must_use]
     pub fn has_worker(&self, worker: &WorkerId) -> bool {
         self.shared.state().has_worker(worker)
+    }
+
+    /// Whether a request of this router with that id is under way.
+    #[must_use]
+    pub fn has_request(&self, request_id: &str) -> bool {
+        self.shared.state().has_request(request_id)
     }
 
     /// Requests that wait in the queue, and the tokens of their prompts together.

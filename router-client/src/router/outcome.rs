@@ -22,7 +22,8 @@ pub struct Choice {
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ended {
-    /// Whether its worker failed it. None if that is not known or not the worker's doing, as when the client hung up.
+    /// Whether its worker failed it. None if that is not known or not the worker's doing, as when the client hung up; a
+    /// worker that put out a token did not fail then.
     pub has_failed: Option<bool>,
     /// Tokens of its prompt that its worker had cached, as the engine reports them.
     pub cached_tokens: Option<u64>,
@@ -33,8 +34,8 @@ pub struct Ended {
 pub struct Freed {
     /// Where it was.
     pub worker: WorkerKey,
-    /// Tokens of its prompt that were expected in its worker's cache; none if prefill tokens are not tracked.
-    pub expected_cached_tokens: Option<u64>,
+    /// Tokens of its prompt that were expected in its worker's cache, in whatever tier.
+    pub expected_cached_tokens: u64,
     /// Those that its worker reported.
     pub cached_tokens: Option<u64>,
 }

@@ -318,7 +318,7 @@ async fn detached_requests_are_known_by_id_until_their_lease_ends() {
     assert_eq!(router.mark_prefill_completed("none"), Ok(Update::Unknown));
     let ended = Ended { has_failed: Some(false), cached_tokens: Some(16) };
     let freed = router.free("one", ended).expect("an id").expect("it was under way");
-    assert_eq!((freed.expected_cached_tokens, freed.cached_tokens), (Some(0), Some(16)));
+    assert_eq!((freed.expected_cached_tokens, freed.cached_tokens), (0, Some(16)));
     assert_eq!(router.free("one", ended), Ok(None));
     advance(Duration::from_secs(200)).await;
     assert!(matches!(router.report_output("two", 5), Ok(Update::Changed(_))));
@@ -344,4 +344,133 @@ async fn looking_changes_nothing() {
     assert_eq!(blocks, ["4", "4", "4"]);
     let scores = router.overlap_scores(&prompt).await.expect("scores");
     assert!(scores.iter().all(|(_, blocks)| blocks.total() == 0));
+}
+
+#[tokio::test]
+async fn made_ids_are_nobody_elses() {
+    let (one, other) = (router(Mode::Random, Index::None), router(Mode::Random, Index::None));
+    let prompt = hashed(0, 2);
+    let mut ids = std::collections::BTreeSet::new();
+    for router in [&one, &other, &one] {
+        let held = router.select_hashed(&prompt, &Hints::default()).await.expect("a worker");
+        let (id, _choice) = held.detach();
+        assert!(router.has_request(&id));
+        ids.insert(id);
+    }
+    assert_eq!(ids.len(), 3, "{ids:?}");
+    for id in &ids {
+        let freed =
+            [&one, &other].map(|at| at.free(id, Ended::default()).expect("an id").is_some());
+        assert_eq!(freed.iter().filter(|freed| **freed).count(), 1, "{id}");
+    }
+}
+
+#[tokio::test]
+async fn who_is_named_in_mode_direct_gets_it_at_once() {
+    let router = queueing(&["a"]);
+    let _busy = router.select_hashed(&hashed(0, 9), &Hints::default()).await.expect("a worker");
+    let pin = Some(crate::route::Pin { worker: worker("a").key.worker, rank: None });
+    let filter = Filter { pin, ..Filter::default() };
+    let direct = Hints { mode: Some(Mode::Direct), filter, ..Hints::default() };
+    let served = router.select_hashed(&hashed(100, 3), &direct).await.expect("a worker");
+    assert_eq!((served.queued(), served.decision().reason), (None, Reason::Direct));
+}
+
+#[tokio::test]
+async fn a_latency_sensitivity_that_cannot_be_used_is_refused() {
+    let router = router(Mode::Kv, Index::None);
+    for latency_sensitivity_secs in [-1.0, 3_601.0, f64::NAN, f64::INFINITY] {
+        let hints = Hints { latency_sensitivity_secs, ..Hints::default() };
+        let error = router.select_hashed(&hashed(0, 2), &hints).await.expect_err("refused");
+        assert_eq!(error.to_string(), "latency sensitivity must be between 0 and 3600 seconds");
+    }
+}
+
+#[tokio::test]
+async fn who_was_released_and_finds_the_room_taken_waits_on_at_its_place() {
+    let router = queueing(&["a"]);
+    let hints = Hints::default();
+    let first = router.select_hashed(&hashed(0, 3), &hints).await.expect("a worker");
+    let (second, third) = (hashed(100, 3), hashed(200, 3));
+    let mut second = Box::pin(router.select_hashed(&second, &hints));
+    let mut third = Box::pin(router.select_hashed(&third, &hints));
+    assert!(poll!(&mut second).is_pending() && poll!(&mut third).is_pending());
+    first.first_token();
+    // Reports about other requests release nobody else: there is room for one only.
+    for _ in 0..5 {
+        assert_eq!(router.report_output("unknown", 1), Ok(Update::Unknown));
+    }
+    drop(first);
+    let (second, third) = (poll!(&mut second), poll!(&mut third));
+    assert!(second.is_ready() && third.is_pending(), "one at a time");
+}
+
+#[tokio::test]
+async fn a_filter_that_allows_the_same_ranks_does_not_overtake() {
+    let router = queueing(&["a", "b"]);
+    let hints = Hints::default();
+    let held = [
+        router.select_hashed(&hashed(0, 3), &hints).await.expect("a worker"),
+        router.select_hashed(&hashed(100, 3), &hints).await.expect("a worker"),
+    ];
+    let (waiting, late) = (hashed(200, 3), hashed(300, 3));
+    let mut waiting = Box::pin(router.select_hashed(&waiting, &hints));
+    assert!(poll!(&mut waiting).is_pending());
+    let nobody = Hints::default().excluding(&worker("nobody").key.worker);
+    let mut late = Box::pin(router.select_hashed(&late, &nobody));
+    assert!(poll!(&mut late).is_pending());
+    drop(held);
+    assert!(poll!(&mut waiting).is_ready());
+}
+
+#[tokio::test]
+async fn who_waits_is_told_when_all_workers_are_gone() {
+    let router = queueing(&["a"]);
+    let hints = Hints::default();
+    let _held = router.select_hashed(&hashed(0, 3), &hints).await.expect("a worker");
+    let waiting = hashed(200, 3);
+    let mut waiting = Box::pin(router.select_hashed(&waiting, &hints));
+    assert!(poll!(&mut waiting).is_pending());
+    router.set_workers([]);
+    let error = waiting.await.expect_err("nobody is left");
+    assert_eq!(error, RouteError::Select(SelectError::NoWorkers));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pin_to_a_worker_that_failed_of_late_waits_as_others_do() {
+    let router = queueing(&["a", "b"]);
+    let pin = Some(crate::route::Pin { worker: worker("a").key.worker, rank: None });
+    let pinned = Hints { filter: Filter { pin, ..Filter::default() }, ..Hints::default() };
+    for _ in 0..5 {
+        let failed = router.select_hashed(&hashed(0, 1), &pinned).await.expect("a worker");
+        failed.failed();
+    }
+    assert_eq!(router.counts().ejections, 1);
+    let _held = router.select_hashed(&hashed(0, 3), &pinned).await.expect("it is the only one");
+    let waiting = hashed(200, 3);
+    let mut waiting = Box::pin(router.select_hashed(&waiting, &pinned));
+    assert!(poll!(&mut waiting).is_pending());
+}
+
+#[tokio::test]
+async fn a_worker_that_put_out_a_token_did_not_fail() {
+    let router = queueing(&["a", "b"]);
+    let pin = Some(crate::route::Pin { worker: worker("a").key.worker, rank: None });
+    let pinned = Hints { filter: Filter { pin, ..Filter::default() }, ..Hints::default() };
+    for _ in 0..6 {
+        let served = router.select_hashed(&hashed(0, 1), &pinned).await.expect("a worker");
+        served.first_token();
+        drop(served);
+        let failed = router.select_hashed(&hashed(0, 1), &pinned).await.expect("a worker");
+        failed.failed();
+    }
+    assert_eq!(router.counts().ejections, 0, "never two failures in a row");
+}
+
+#[test]
+fn a_session_time_that_cannot_be_used_is_refused_at_once() {
+    let mut config = RouterConfig::new(NonZeroU32::new(BLOCK_SIZE).expect("not 0"));
+    config.session_ttl = Some(Duration::from_millis(500));
+    let error = config.check().expect_err("refused").to_string();
+    assert_eq!(error, "session ttl must be between a second and a year");
 }

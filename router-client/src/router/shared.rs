@@ -44,6 +44,7 @@ pub(super) struct Place {
     shared: Arc<Shared>,
     ticket: Ticket,
     position: usize,
+    pub(super) arrived: Duration,
     released: oneshot::Receiver<Duration>,
 }
 
@@ -75,15 +76,17 @@ impl Shared {
     ) -> Result<Outcome, RouteError> {
         let now = self.now();
         let mut state = self.state();
-        if !pending.is_released && state.must_wait(&pending.hints.filter, now) {
+        if state.must_wait(pending, now) {
             let wait = Wait {
-                lane: pending.hints.filter.lane(),
+                lane: state.lane(&pending.hints.filter),
                 input_tokens: pending.question.input_tokens,
                 latency_sensitivity_secs: pending.hints.latency_sensitivity_secs,
                 deadline: None,
             };
-            let place = Place::take(self, state.queue(), &pending.hints.filter, (wait, now))?;
-            state.counts.queued += 1;
+            // Who was released, and found the room taken, waits on as one who came when it did.
+            let arrived = pending.arrived.unwrap_or(now);
+            let place = Place::take(self, state.queue(), &pending.hints.filter, (wait, arrived))?;
+            state.counts.queued += u64::from(pending.arrived.is_none());
             // Time alone may have made room for those ahead.
             state.release_next(now);
             return Ok(Outcome::Wait(place));
@@ -135,13 +138,13 @@ impl Place {
         shared: &Arc<Shared>,
         queue: &mut Queue<Waiter>,
         filter: &Filter,
-        (wait, now): (Wait, Duration),
+        (wait, arrived): (Wait, Duration),
     ) -> Result<Self, QueueFull<()>> {
         let (release, released) = oneshot::channel();
         let waiter = Waiter { filter: filter.clone(), release };
-        let ticket = queue.push(wait, waiter, now).map_err(|_full| QueueFull(()))?;
+        let ticket = queue.push(wait, waiter, arrived).map_err(|_full| QueueFull(()))?;
         let position = queue.position(ticket).unwrap_or(0);
-        Ok(Self { shared: Arc::clone(shared), ticket, position, released })
+        Ok(Self { shared: Arc::clone(shared), ticket, position, arrived, released })
     }
 
     /// Waits until a rank has room.

@@ -4,14 +4,14 @@ use super::index::{Held, Overlaps};
 use super::waiting::Waiter;
 use super::workers::{Member, Workers};
 use crate::route::{
-    ActiveLoads, BusyThresholds, Candidate, ConfigError, Decision, NewRequest, Outliers,
-    Preferences, PromptBlocks, Question, Queue, RankLoad, Replication, RequestKey, RouterId,
-    Selector, Sessions, SyncCounts, SyncMessage, TierBlocks, Trust, Update,
+    ActiveLoads, BusyThresholds, Candidate, ConfigError, Decision, Lane, Mode, NewRequest,
+    Outliers, Preferences, PromptBlocks, Question, Queue, QueueConfig, RankLoad, Replication,
+    RequestKey, RouterId, Selector, Sessions, SyncCounts, SyncMessage, TierBlocks, Trust, Update,
 };
 use kvasir_proto::convert::WorkerProfile;
 use kvasir_proto::types::{SequenceHash, WorkerId, WorkerKey};
 use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 /// What a router counts from its start.
@@ -44,7 +44,7 @@ pub(super) struct State {
     /// None if the router does not sync.
     sync: Option<Replication>,
     pub(super) counts: RouterCounts,
-    /// Requests so far: their numbers are their ids.
+    /// Requests so far whose ids this router made.
     requests: u64,
     /// Seed of the random numbers.
     seeds: RandomState,
@@ -57,8 +57,8 @@ pub(super) struct Pending<'a> {
     pub(super) question: Question<'a>,
     pub(super) hints: &'a Hints,
     pub(super) chain: &'a [SequenceHash],
-    /// Whether it waited already: then it does not wait again.
-    pub(super) is_released: bool,
+    /// When it came, if it waited already.
+    pub(super) arrived: Option<Duration>,
 }
 
 // === impl State ===
@@ -98,8 +98,14 @@ impl State {
         (self.queue.len(), self.queue.input_tokens())
     }
 
-    pub(super) fn set_busy(&mut self, busy: BusyThresholds) -> Result<(), ConfigError> {
-        self.selector.set_busy(busy)
+    pub(super) fn set_busy(
+        &mut self,
+        busy: BusyThresholds,
+        now: Duration,
+    ) -> Result<(), ConfigError> {
+        self.selector.set_busy(busy)?;
+        self.release_next(now);
+        Ok(())
     }
 
     pub(super) fn set_workers(&mut self, workers: Vec<RouterWorker>, now: Duration) {
@@ -132,15 +138,13 @@ impl State {
 
     pub(super) fn mark_prefill_completed(&mut self, key: &RequestKey, now: Duration) -> Update {
         let update = self.active.mark_prefill_completed(key, now);
-        self.tell_prefill(key, update);
-        self.release_next(now);
+        self.changed(key, update, now);
         update
     }
 
     pub(super) fn report_output(&mut self, key: &RequestKey, tokens: u64, now: Duration) -> Update {
         let update = self.active.report_output(key, tokens, now);
-        self.tell_prefill(key, update);
-        self.release_next(now);
+        self.changed(key, update, now);
         update
     }
 
@@ -150,10 +154,11 @@ impl State {
         key: &RequestKey,
         has_failed: Option<bool>,
         now: Duration,
-    ) -> Option<(WorkerKey, Option<u64>)> {
-        let (rank, expected) = self.active.placed(key)?;
-        let rank = rank.clone();
-        match has_failed {
+    ) -> Option<(WorkerKey, u64)> {
+        let placed = self.active.placed(key)?;
+        let (rank, expected) = (placed.worker.clone(), placed.cached_tokens);
+        // Who put out a token did not fail, unless it is said to have.
+        match has_failed.or(placed.is_prefill_completed.then_some(false)) {
             Some(true) => {
                 let fleet = self.workers.count();
                 let is_new = self.outliers.failed(&rank.worker, fleet, now);
@@ -201,11 +206,14 @@ impl State {
         self.sync.as_ref().map(|sync| (sync.counts(), sync.peers(now)))
     }
 
-    fn tell_prefill(&mut self, key: &RequestKey, update: Update) {
+    /// A report changed the load of a rank, or nothing.
+    fn changed(&mut self, key: &RequestKey, update: Update, now: Duration) {
+        let Update::Changed(_) = update else { return };
         // Changed by output only: nobody is told of that, and telling again does no harm.
-        if let (Some(sync), Update::Changed(_)) = (&mut self.sync, update) {
+        if let Some(sync) = &mut self.sync {
             sync.local_prefill_completed(key);
         }
+        self.release_next(now);
     }
 
     fn tell_freed(&mut self, key: &RequestKey) {
@@ -223,8 +231,7 @@ impl State {
         let Self { queue, workers, active, selector, outliers, .. } = self;
         let config = *queue.config();
         let has_room = |waiter: &Waiter| {
-            let eligible = eligible(workers, active, selector, outliers, (&waiter.filter, now));
-            !config.must_wait(eligible)
+            !have_enough(config, (workers, active, selector, outliers), (&waiter.filter, now))
         };
         while let Some(released) = queue.next(now, has_room) {
             if released.item.release.send(released.waited).is_ok() {
@@ -233,17 +240,39 @@ impl State {
         }
     }
 
-    pub(super) fn must_wait(&self, filter: &Filter, now: Duration) -> bool {
+    pub(super) fn must_wait(&self, pending: &Pending<'_>, now: Duration) -> bool {
+        let filter = &pending.hints.filter;
         let config = self.queue.config();
-        if config.threshold.is_none() {
+        let mode = pending.question.mode.unwrap_or(self.selector.config().mode);
+        // What the request names gets it at once, busy or not.
+        if config.threshold.is_none() || mode == Mode::Direct {
             return false;
         }
-        if !self.queue.is_clear(filter.lane()) {
+        // Nobody overtakes those who wait for the same ranks.
+        if pending.arrived.is_none() && !self.queue.is_clear(self.lane(filter)) {
             return true;
         }
         let Self { workers, active, selector, outliers, .. } = self;
-        let eligible = eligible(workers, active, selector, outliers, (filter, now));
-        config.must_wait(eligible)
+        have_enough(*config, (workers, active, selector, outliers), (filter, now))
+    }
+
+    /// The lane of requests that may go to the same ranks, however their filters say it. Two sets of ranks that share a lane
+    /// by chance only hold up each other.
+    pub(super) fn lane(&self, filter: &Filter) -> Lane {
+        let constraints = filter.constraints();
+        if constraints.is_none() {
+            return Lane::default();
+        }
+        let (mut hasher, mut is_all) = (DefaultHasher::new(), true);
+        for (number, member) in self.workers.members().iter().enumerate() {
+            let worker = &member.worker;
+            if constraints.unmet(&worker.key, &worker.profile).is_none() {
+                number.hash(&mut hasher);
+            } else {
+                is_all = false;
+            }
+        }
+        if is_all { Lane::default() } else { Lane(hasher.finish()) }
     }
 
     pub(super) fn place(
@@ -255,13 +284,12 @@ impl State {
         let Pending { question, hints, chain, .. } = pending;
         let key = match &hints.request_id {
             Some(id) => self.key(id)?,
-            None => self.key(&(self.requests + 1).to_string())?,
+            None => self.new_key()?,
         };
         if self.active.placed(&key).is_some() {
             return Err(RouteError::DuplicateId);
         }
         let decision = self.choose(pending, overlaps, true, now)?;
-        self.requests += 1;
         self.counts.placed += 1;
         if let (Some(sessions), Some(session)) = (&mut self.sessions, &hints.session) {
             sessions.served(session, &decision.worker, now)?;
@@ -275,7 +303,7 @@ impl State {
                 expected_output_tokens: hints.expected_output_tokens,
             };
             // A request that is beyond a limit is served all the same: it only does not count.
-            let overlap_blocks = decision.cost.credited_whole_blocks();
+            let overlap_blocks = decision.overlap.total();
             match (self.active.add(&key, request, now), &mut self.sync) {
                 (Ok(()), sync) => {
                     self.active.set_overlap(&key, overlap_blocks);
@@ -290,6 +318,18 @@ impl State {
             }
         }
         Ok((key, decision))
+    }
+
+    /// A key that no other request has, of this router, of one before a restart, or of a replica: reports that reach the
+    /// wrong one change nothing.
+    fn new_key(&mut self) -> Result<RequestKey, ConfigError> {
+        self.requests += 1;
+        self.key(&format!("{:016x}-{}", self.router.0, self.requests))
+    }
+
+    /// Whether a request of this router with that id is under way.
+    pub(super) fn has_request(&self, id: &str) -> bool {
+        self.key(id).is_ok_and(|key| self.active.placed(&key).is_some())
     }
 
     /// Chooses a rank, and does not book the request there. Nobody's turn passes unless the request `takes_turn`.
@@ -342,13 +382,25 @@ impl State {
     }
 }
 
-/// The ranks that a request may go to at this moment, with their loads.
+/// What decides who is eligible.
+type Parts<'a> = (&'a Workers, &'a ActiveLoads, &'a Selector, &'a Outliers);
+
+/// Whether all ranks that a request may go to have enough to compute. Those that failed of late count only if there are no
+/// others, as they are chosen only then.
+fn have_enough(config: QueueConfig, parts: Parts<'_>, (filter, now): (&Filter, Duration)) -> bool {
+    let mut healthy = eligible(parts, filter, Some(now)).peekable();
+    if healthy.peek().is_some() {
+        config.must_wait(healthy)
+    } else {
+        config.must_wait(eligible(parts, filter, None))
+    }
+}
+
+/// The ranks that a request may go to at this moment, with their loads; without a time, those that failed of late, too.
 fn eligible<'a>(
-    workers: &'a Workers,
-    active: &'a ActiveLoads,
-    selector: &'a Selector,
-    outliers: &'a Outliers,
-    (filter, now): (&'a Filter, Duration),
+    (workers, active, selector, outliers): Parts<'a>,
+    filter: &'a Filter,
+    now: Option<Duration>,
 ) -> impl Iterator<Item = (RankLoad, &'a WorkerProfile)> {
     let constraints = filter.constraints();
     let busy = &selector.config().busy;
@@ -356,7 +408,7 @@ fn eligible<'a>(
         let (worker, load) = (&member.worker, active.load(member.rank));
         let is_eligible = constraints.unmet(&worker.key, &worker.profile).is_none()
             && busy.exceeded(&load, &worker.profile).is_none()
-            && !outliers.is_ejected(&worker.key.worker, now);
+            && !now.is_some_and(|now| outliers.is_ejected(&worker.key.worker, now));
         is_eligible.then_some((load, &worker.profile))
     })
 }

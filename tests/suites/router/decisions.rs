@@ -174,6 +174,18 @@ async fn without_an_index_load_decides_and_the_answer_says_why() -> Result<()> {
         Ok((status == 200 && text.contains("not well: shard 0")).then_some(()))
     })
     .await?;
+    // It comes back with nothing: that takes no worker away.
+    let again = fleet.server.addresses;
+    fleet.server = Server::start(again.grpc, again.http).await?;
+    ensure!(fleet.server.addresses == again, "another process took the port");
+    until("the index is back", async || {
+        let (_, text) = metrics::get(http, "/readyz").await?;
+        Ok((!text.contains("shard 0")).then_some(()))
+    })
+    .await?;
+    let third = fleet.select(request(tokens(0, 4))).await?;
+    ensure!(third.index() == pb::IndexOutcome::Refused, "it knows no such model: {third:?}");
+    ensure!(loads(&mut fleet.router).await?.len() == 2, "both workers are still there");
     fleet.stop().await;
     Ok(())
 }

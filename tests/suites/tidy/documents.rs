@@ -34,6 +34,8 @@ fn check(path: &str, name: &str, fresh: &str) {
 fn configuration_table_is_current() {
     check(SERVER, "configuration", &options_table::<indexer_server::config::Options>());
     check(AGENT, "agent configuration", &options_table::<kvbm_agent::config::Options>());
+    let router = options_table::<kvasir_router::config::Options>();
+    check("router-client/router/README.md", "router configuration", &router);
 }
 
 #[test]

@@ -307,6 +307,8 @@ fn crates_stay_without_what_is_not_theirs() {
     for (name, banned) in [
         ("kvasir-index", &["tokio", "tonic", "tracing", "prost"][..]),
         ("kvasir-engine", &["tonic", "prost"][..]),
+        // Gateways link it.
+        ("router-client", &["clap", "async-nats", "prometheus-client", "kvasir-process"][..]),
         // Engines link it: without the agent, and without a journal on disk.
         ("kvasir-c", &["kvbm-agent", "kvasir-store", "rocksdb", "librocksdb-sys"][..]),
     ] {

@@ -10,6 +10,8 @@ pub struct PortConfig {
     pub max_connections: usize,
     /// Largest message of a client, in bytes: a connection may have eight of them half sent.
     pub message_bytes_max: usize,
+    /// Most calls of one connection at a time, whatever they are: further ones wait at the client.
+    pub connection_calls_max: u32,
     /// Most streams of one connection but for publishers'.
     pub connection_asking_streams_max: usize,
     /// Whether each request gets a span.
@@ -18,8 +20,8 @@ pub struct PortConfig {
 
 /// One connection may have this part of all that is bounded over all connections.
 pub(super) const CONNECTION_PART: usize = 8;
-/// Most calls of one connection at a time, whatever they are: further ones wait at the client.
-pub(super) const CONNECTION_CALLS_MAX: u32 = 128;
+/// Most calls of one connection at a time at ports whose calls are answered at once.
+pub const CONNECTION_CALLS_MAX: u32 = 128;
 /// Most streams at a time, over all connections.
 pub(super) const STREAMS_MAX: usize = 1_024;
 /// Of these, so many are for publishers only,

@@ -6,7 +6,7 @@ mod limit;
 mod metrics;
 mod serve;
 
-pub use config::{PortConfig, UNTAKEN_TIMEOUT};
+pub use config::{CONNECTION_CALLS_MAX, PortConfig, UNTAKEN_TIMEOUT};
 pub use metrics::PortMetrics;
 pub use serve::{Port, ServeError, Services};
 

@@ -1,8 +1,8 @@
 use super::{
     PortConfig, PortMetrics, Streams,
     config::{
-        CONNECTION_CALLS_MAX, CONNECTION_MESSAGES_MAX, CONNECTION_PART, CONNECTION_SIDE_CALLS_MAX,
-        KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, LARGE_ANSWER_BYTES_MAX, PATIENCE, REQUEST_TIMEOUT,
+        CONNECTION_MESSAGES_MAX, CONNECTION_PART, CONNECTION_SIDE_CALLS_MAX, KEEPALIVE_INTERVAL,
+        KEEPALIVE_TIMEOUT, LARGE_ANSWER_BYTES_MAX, PATIENCE, REQUEST_TIMEOUT,
         SIDE_MESSAGE_BYTES_MAX, SMALL_ANSWER_BYTES_MAX, STREAMS_MAX,
     },
     limit::RequestLimit,
@@ -117,7 +117,7 @@ impl Port {
 
     fn server(&self) -> Server {
         let server = Server::builder()
-            .max_concurrent_streams(CONNECTION_CALLS_MAX)
+            .max_concurrent_streams(self.config.connection_calls_max)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
             .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))

@@ -160,7 +160,11 @@ fn nats(options: &Options) -> Result<Option<NatsServers>, ConfigError> {
         Some(url) => url.clone(),
         None if options.replica_sync => {
             let named = env::var_os("NATS_SERVER").and_then(|url| url.into_string().ok());
-            ServerUrl::from(named.unwrap_or_else(|| NATS_DEFAULT.to_owned()))
+            // Often without a scheme: host:port.
+            let with_scheme = |url: String| {
+                if url.contains("://") { url } else { format!("nats://{url}") }
+            };
+            ServerUrl::from(named.map_or_else(|| NATS_DEFAULT.to_owned(), with_scheme))
         }
         None => return Ok(None),
     };

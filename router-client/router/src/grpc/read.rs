@@ -5,7 +5,7 @@ use kvasir_proto::limits::{QUERY_WORKER_IDS_MAX, WORKER_LABELS_MAX};
 use kvasir_proto::pb;
 use kvasir_proto::types::{LocalHash, PartitionKey, WorkerId};
 use router_client::HashedPrompt;
-use router_client::route::{BusyThresholds, Mode, Pin, PreferredLabel};
+use router_client::route::{BusyThresholds, Mode, Pin, PreferredLabel, REQUEST_TOKENS_MAX};
 use router_client::router::{Filter, Hints};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,7 +17,8 @@ pub(super) struct Select {
     pub(super) hints: Hints,
     pub(super) is_dry_run: bool,
     block_size: Option<u32>,
-    input: QueryInput,
+    /// Taken out once the prompt is hashed: a request that waits does not hold its tokens.
+    input: Option<QueryInput>,
     input_tokens: Option<u64>,
 }
 
@@ -28,6 +29,13 @@ impl Select {
         queue_timeout: Duration,
     ) -> Result<Self, ConvertError> {
         let has_locals = !request.local_hashes.is_empty();
+        let max = REQUEST_TOKENS_MAX;
+        if let Some(value) = request.input_tokens.filter(|tokens| *tokens > max) {
+            return Err(ConvertError::new(
+                "input_tokens",
+                Problem::OutOfRange { value, min: 0, max },
+            ));
+        }
         if request.input_tokens.is_some() && !has_locals {
             return Err(mismatch("input_tokens", "is set", "only with local_hashes"));
         }
@@ -35,21 +43,22 @@ impl Select {
         let FindQuery { partition, block_size, input, .. } = query;
         let (is_dry_run, input_tokens) = (request.dry_run, request.input_tokens);
         let hints = hints(request, queue_timeout)?;
-        Ok(Self { partition, hints, is_dry_run, block_size, input, input_tokens })
+        Ok(Self { partition, hints, is_dry_run, block_size, input: Some(input), input_tokens })
     }
 
     /// The prompt, hashed for a fleet with so many tokens a block.
-    pub(super) fn prompt(&self, block_size: u32) -> Result<HashedPrompt, String> {
+    pub(super) fn take_prompt(&mut self, block_size: u32) -> Result<HashedPrompt, String> {
         if let Some(stated) = self.block_size.filter(|stated| *stated != block_size) {
             return Err(format!(
                 "block_size is {stated}, must be {block_size}: that of the workers"
             ));
         }
+        let input = self.input.take().ok_or("the prompt was taken before")?;
         let mut buffer = Vec::new();
-        let locals = self.input.local_hashes(block_size, &mut buffer);
+        let locals = input.local_hashes(block_size, &mut buffer);
         let locals = locals.map_err(|error| error.to_string())?.unwrap_or_default();
         let whole_tokens = locals.len() as u64 * u64::from(block_size);
-        let input_tokens = match &self.input {
+        let input_tokens = match &input {
             QueryInput::Tokens { tokens, .. } => tokens.count() as u64,
             QueryInput::Locals(_) | QueryInput::Names(_) => {
                 self.input_tokens.unwrap_or(whole_tokens).max(whole_tokens)

@@ -11,8 +11,12 @@ use tokio_util::sync::CancellationToken;
 
 /// Calls with more than one message in a direction.
 const STREAMS: Streams = &[("/kvasir.v1.Router/WatchLoads", StreamKind::Read)];
-/// Most calls with one answer at a time: those that wait in the queue are among them.
-const CALLS_MAX: usize = 8_192;
+/// Most calls with one answer at a time: those that wait in the queue are among them, so there are far more than a queue
+/// has places.
+const CALLS_MAX: usize = 65_536;
+/// Most calls of one connection. Each may have an eighth of all calls, so reports always find a place beside the requests
+/// that wait: these have at most 4,096 in one queue.
+const CONNECTION_CALLS_MAX: u32 = 16_384;
 /// Most readers of loads on one connection.
 const CONNECTION_READERS_MAX: usize = 8;
 /// Most connections.
@@ -39,6 +43,7 @@ pub async fn serve(
         max_in_flight: CALLS_MAX,
         max_connections: CONNECTIONS_MAX.min(Shares::of(descriptors::limit()).clients),
         message_bytes_max: GRPC_MESSAGE_BYTES_MAX,
+        connection_calls_max: CONNECTION_CALLS_MAX,
         connection_asking_streams_max: CONNECTION_READERS_MAX,
         spans: false,
     };

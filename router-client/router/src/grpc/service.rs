@@ -84,13 +84,18 @@ impl RouterService {
         &self,
         request: pb::SelectWorkerRequest,
     ) -> Result<pb::SelectWorkerResponse, Status> {
-        let select = Select::read(request, self.queue_timeout).map_err(refused)?;
+        let mut select = Select::read(request, self.queue_timeout).map_err(refused)?;
         let partition = self.partition(&select.partition)?;
         let begin = Instant::now();
-        let prompt = select.prompt(partition.block_size.get());
+        let prompt = select.take_prompt(partition.block_size.get());
         let prompt = prompt.map_err(|why| failed(ErrorCode::FailedPrecondition, why))?;
         let hashing = begin.elapsed();
         let router = partition.router_for(&select.hints.filter);
+        // An id names one request of the partition, whatever its pool.
+        let taken = |id: &String| partition.routers().any(|router| router.has_request(id));
+        if !select.is_dry_run && select.hints.request_id.as_ref().is_some_and(taken) {
+            return Err(self.rejected(RouteError::DuplicateId));
+        }
         let (request_id, choice) = self.choose(router, &prompt, &select).await?;
         if !select.is_dry_run {
             self.measure(&choice, &prompt, hashing);
@@ -131,11 +136,12 @@ impl RouterService {
         }
         if choice.decision.mode == Mode::Kv && !prompt.local_hashes.is_empty() {
             let blocks = prompt.local_hashes.len() as f64;
-            self.metrics.hit(choice.decision.cost.credited_blocks / blocks);
+            self.metrics.hit(f64::from(choice.decision.overlap.total()) / blocks);
         }
     }
 
     fn rejected(&self, error: RouteError) -> Status {
+        // The words are those of REJECTIONS.
         let (reason, code) = match &error {
             RouteError::Config(_) => ("invalid", ErrorCode::InvalidArgument),
             RouteError::DuplicateId => ("duplicate_id", ErrorCode::FailedPrecondition),
@@ -240,8 +246,10 @@ impl RouterContract for RouterService {
             let freed = freed.map_err(|error| failed(ErrorCode::InvalidArgument, error))?;
             if let Some(freed) = freed {
                 let expected = freed.expected_cached_tokens;
-                self.metrics.freed(has_failed == Some(true), expected.zip(cached_tokens));
-                return Ok(Response::new(pb::FreeResponse { expected_cached_tokens: expected }));
+                let found = cached_tokens.map(|found| (expected, found));
+                self.metrics.freed(has_failed == Some(true), found);
+                let expected_cached_tokens = Some(expected);
+                return Ok(Response::new(pb::FreeResponse { expected_cached_tokens }));
             }
         }
         Err(unknown(&request_id))

@@ -43,6 +43,17 @@ pub enum Update {
     Unknown,
 }
 
+/// A request under way, in short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed<'a> {
+    /// Where it is.
+    pub worker: &'a WorkerKey,
+    /// Tokens of its prompt that were expected in its rank's cache, in whatever tier.
+    pub cached_tokens: u64,
+    /// Whether its first token is out.
+    pub is_prefill_completed: bool,
+}
+
 /// A request whose lease ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expired {
@@ -370,14 +381,16 @@ impl ActiveLoads {
         self.view(key, self.requests.get(key)?)
     }
 
-    /// The rank of a request under way, and how many tokens of its prompt were expected in that rank's cache; the
-    /// latter only where prefill tokens are tracked.
+    /// A request under way, without its blocks.
     #[must_use]
-    pub fn placed(&self, key: &RequestKey) -> Option<(&WorkerKey, Option<u64>)> {
+    pub fn placed(&self, key: &RequestKey) -> Option<Placed<'_>> {
         let request = self.requests.get(key)?;
-        let cached_tokens = request.input_tokens.saturating_sub(request.prefill_tokens);
-        let cached_tokens = self.config.track_prefill_tokens.then_some(cached_tokens);
-        Some((&self.rank(request.rank)?.key, cached_tokens))
+        let block_size = u64::from(self.config.block_size.get());
+        Some(Placed {
+            worker: &self.rank(request.rank)?.key,
+            cached_tokens: u64::from(request.overlap_blocks) * block_size,
+            is_prefill_completed: request.is_prefill_completed,
+        })
     }
 
     /// Requests under way.

@@ -29,7 +29,7 @@ pub use config::{
     REQUEST_LEASE_MAX,
 };
 pub use key::{REQUEST_ID_BYTES_MAX, RequestKey, RouterId};
-pub use loads::{ActiveLoads, AddError, Expired, SharedBlocks, Update};
+pub use loads::{ActiveLoads, AddError, Expired, Placed, SharedBlocks, Update};
 pub use rank::{LoadDigest, RankId, RankLoad};
 pub use request::{
     ActiveRequest, NewRequest, PromptBlocks, REQUEST_BLOCKS_MAX, REQUEST_TOKENS_MAX,

@@ -27,7 +27,7 @@ impl BusyThresholds {
     pub fn check(&self) -> Result<(), ConfigError> {
         for (setting, threshold) in [
             ("active decode blocks threshold", self.active_decode_blocks),
-            ("active prefill tokens fraction", self.active_prefill_tokens_fraction),
+            ("active prefill tokens threshold frac", self.active_prefill_tokens_fraction),
         ] {
             let is_good = threshold.is_none_or(|at| at.is_finite() && at > 0.0);
             check(is_good, setting, "must be more than 0")?;

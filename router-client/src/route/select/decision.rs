@@ -88,6 +88,8 @@ pub struct Decision {
     pub mode: Mode,
     /// Why.
     pub reason: Reason,
+    /// Blocks of the request that it holds or that its requests under way use.
+    pub overlap: TierBlocks,
     /// The terms of its cost, whatever the mode: what to book.
     pub cost: Cost,
     /// By which it was compared.

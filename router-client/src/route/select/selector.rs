@@ -139,6 +139,7 @@ impl Selector {
             worker,
             mode,
             reason,
+            overlap: chosen.candidate.overlap.expecting(chosen.candidate.shared_blocks),
             cost: scorer.score(chosen.candidate).cost,
             score: chosen.score,
             eligible: eligible.len(),

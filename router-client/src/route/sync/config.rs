@@ -30,8 +30,8 @@ impl SyncConfig {
     pub fn check(&self, lease: Duration) -> Result<(), ConfigError> {
         let intervals = SYNC_DIGEST_INTERVAL_MIN..=SYNC_DIGEST_INTERVAL_MAX;
         let is_good = intervals.contains(&self.digest_interval);
-        check(is_good, "replica sync interval", "must be between 0.1 and 60 seconds")?;
+        check(is_good, "sync digest interval", "must be between 0.1 and 60 seconds")?;
         let is_good = self.digest_interval <= lease / DIGESTS_PER_LEASE_MIN;
-        check(is_good, "replica sync interval", "must be at most a third of the request lease")
+        check(is_good, "sync digest interval", "must be at most a third of the request lease")
     }
 }
