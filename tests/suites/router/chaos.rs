@@ -95,10 +95,7 @@ async fn no_request_is_lost_while_processes_are_killed() -> Result<()> {
     let mut nats = NatsServer::start(folder.path()).await?;
     let (mut one, _indexer, engines) = index(ENGINES).await?;
     let two = Server::start_anywhere().await?;
-    let mut second = client::connect(two.addresses.grpc).await?;
-    for (id, engine) in &engines {
-        client::register_engine(&mut second, (MODEL, id), BLOCK_SIZE, engine).await?;
-    }
+    register(&two, &engines).await?;
     let replicas = format!("{},{}", one.addresses.grpc, two.addresses.grpc);
     let url = nats.url();
     let flags = [
@@ -138,10 +135,7 @@ async fn no_request_is_lost_while_processes_are_killed() -> Result<()> {
                 let again = one.addresses;
                 one.kill().await;
                 one = Server::start(again.grpc, again.http).await?;
-                let mut indexer = client::connect(one.addresses.grpc).await?;
-                for (id, engine) in &engines {
-                    client::register_engine(&mut indexer, (MODEL, id), BLOCK_SIZE, engine).await?;
-                }
+                register(&one, &engines).await?;
             }
         }
     }
@@ -165,6 +159,15 @@ async fn no_request_is_lost_while_processes_are_killed() -> Result<()> {
     }
     stop(routers, [one, two], engines).await;
     nats.terminate().await
+}
+
+/// Registers all engines at a server that knows none.
+async fn register(server: &Server, engines: &[(String, MockEngine)]) -> Result<()> {
+    let mut indexer = client::connect(server.addresses.grpc).await?;
+    for (id, engine) in engines {
+        client::register_engine(&mut indexer, (MODEL, id), BLOCK_SIZE, engine).await?;
+    }
+    Ok(())
 }
 
 fn note(served: Option<Result<(pb::IndexOutcome, u32)>>, told: &mut Told) -> Result<()> {

@@ -73,9 +73,9 @@ async fn requests_wait_in_the_queue_and_leave_it() -> Result<()> {
     let wait = |fleet: &Fleet, number: u32| {
         let mut router = fleet.router.clone();
         let request = request(tokens(number * 1_000, 5));
-        tokio::task::JoinHandle::from(tokio::runtime::Handle::current().spawn(async move {
+        tokio::runtime::Handle::current().spawn(async move {
             router.select_worker(request).await.map(tonic::Response::into_inner)
-        }))
+        })
     };
     let waiting = |fleet: &Fleet, count: u32| {
         let mut router = fleet.router.clone();
