@@ -126,7 +126,7 @@ const fn list(name: &'static str, path: &'static [u32], limit: usize) -> List {
 }
 
 /// Every request of the package.
-static REQUESTS: [Bounds; 15] = [
+static REQUESTS: [Bounds; 23] = [
     large(
         "FindMatchesRequest",
         &[
@@ -156,6 +156,23 @@ static REQUESTS: [Bounds; 15] = [
     small("GetLocalStatusRequest", &[]),
     small("ReportLoadRequest", &[]),
     small("WatchLoadsRequest", &[]),
+    large(
+        "SelectWorkerRequest",
+        &[
+            list("multimodal", &[14], QUERY_MULTIMODAL_ITEMS_MAX),
+            list("allowed_worker_ids", &[31], QUERY_WORKER_IDS_MAX),
+            list("excluded_worker_ids", &[32], QUERY_WORKER_IDS_MAX),
+            list("required_labels", &[34], WORKER_LABELS_MAX),
+            list("preferred_labels", &[35], WORKER_LABELS_MAX),
+        ],
+    ),
+    small("MarkPrefillCompletedRequest", &[]),
+    small("ReportOutputRequest", &[]),
+    small("FreeRequest", &[]),
+    small("GetLoadsRequest", &[]),
+    small("WatchRouterLoadsRequest", &[]),
+    small("GetBusyThresholdsRequest", &[]),
+    small("SetBusyThresholdsRequest", &[]),
 ];
 
 /// Messages that come over a broker.
