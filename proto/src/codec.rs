@@ -7,8 +7,9 @@
 
 use crate::limits::{
     BATCH_EVENTS_MAX, BROKER_MESSAGE_BYTES_MAX, DUMP_CHUNK_RECORDS_MAX, GRPC_MESSAGE_BYTES_MAX,
-    QUERY_MULTIMODAL_ITEMS_MAX, QUERY_WORKER_IDS_MAX, WORKER_ENDPOINTS_MAX, WORKER_LABELS_MAX,
-    WORKER_LORA_NAMES_MAX, WORKER_MEDIUM_TTLS_MAX, WORKER_RANKS_MAX, WORKER_SOURCES_MAX,
+    QUERY_MULTIMODAL_ITEMS_MAX, QUERY_WORKER_IDS_MAX, SYNC_ITEMS_MAX, WORKER_ENDPOINTS_MAX,
+    WORKER_LABELS_MAX, WORKER_LORA_NAMES_MAX, WORKER_MEDIUM_TTLS_MAX, WORKER_RANKS_MAX,
+    WORKER_SOURCES_MAX,
 };
 use prost::{
     DecodeError, Message, Name,
@@ -176,7 +177,7 @@ static REQUESTS: [Bounds; 23] = [
 ];
 
 /// Messages that come over a broker.
-static BROKER_MESSAGES: [Bounds; 2] = [
+static BROKER_MESSAGES: [Bounds; 3] = [
     Bounds {
         message: "BrokerMessage",
         bytes_max: BROKER_MESSAGE_BYTES_MAX,
@@ -189,6 +190,11 @@ static BROKER_MESSAGES: [Bounds; 2] = [
         ],
     },
     small("WorkerLoad", &[]),
+    Bounds {
+        message: "RouterSync",
+        bytes_max: BROKER_MESSAGE_BYTES_MAX,
+        lists: &[list("items", &[4], SYNC_ITEMS_MAX)],
+    },
 ];
 
 /// Answers that indexes and routers read from agents. Answers of an index to its clients are not measured.

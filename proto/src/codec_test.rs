@@ -3,7 +3,7 @@ use super::{
     measure,
 };
 use crate::{
-    limits::{BATCH_EVENTS_MAX, GRPC_MESSAGE_BYTES_MAX, QUERY_WORKER_IDS_MAX},
+    limits::{BATCH_EVENTS_MAX, GRPC_MESSAGE_BYTES_MAX, QUERY_WORKER_IDS_MAX, SYNC_ITEMS_MAX},
     pb,
 };
 use prost::{Message, Name};
@@ -100,6 +100,14 @@ fn requests_beyond_their_bounds_are_refused() {
     let registration = pb::RegisterWorkerRequest { endpoints, ..Default::default() };
     let text = "endpoints has 257 entries, the limit is 64: send fewer";
     check("RegisterWorkerRequest", &registration.encode_to_vec(), Code::InvalidArgument, text);
+    let items = vec![pb::RouterSyncItem::default(); SYNC_ITEMS_MAX * EXCESS_MAX + 1];
+    let sync = pb::RouterSync { items, ..Default::default() };
+    let text = "items has 16385 entries, the limit is 4096: send fewer";
+    check("RouterSync", &sync.encode_to_vec(), Code::InvalidArgument, text);
+    let excluded_worker_ids = vec![String::new(); QUERY_WORKER_IDS_MAX * EXCESS_MAX + 1];
+    let select = pb::SelectWorkerRequest { excluded_worker_ids, ..Default::default() };
+    let text = "excluded_worker_ids has 16385 entries, the limit is 4096: send fewer";
+    check("SelectWorkerRequest", &select.encode_to_vec(), Code::InvalidArgument, text);
     let text = "GetStatsRequest has 1048577 bytes, the limit is 1048576";
     check("GetStatsRequest", &[0; SMALL_REQUEST_BYTES_MAX + 1], Code::InvalidArgument, text);
     check("FindMatchesResponse", &[0xff], Code::Ok, "");

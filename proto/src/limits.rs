@@ -83,6 +83,8 @@ pub const LOADS_INTERVAL_MS_MIN: u32 = 10;
 pub const LOADS_INTERVAL_MS_MAX: u32 = 60_000;
 /// Time between two answers of WatchLoads, in milliseconds, if the request does not set it.
 pub const LOADS_INTERVAL_MS_DEFAULT: u32 = 100;
+/// Most items of a message among replicas of the router.
+pub const SYNC_ITEMS_MAX: usize = 4_096;
 /// Largest shard map, as text, in bytes.
 pub const SHARD_MAP_BYTES_MAX: usize = 64 << 10;
 

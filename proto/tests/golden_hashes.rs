@@ -1,5 +1,5 @@
 //! Block hashing equals the published `dynamo-kv-router` 1.6.1 and `kv-index` 2.0.0 bit for bit.
-//! The vectors were made by running those crates (the last four by running `ai-dynamo-runtime`, the Python build of the
+//! The vectors were made by running those crates (lines 84 to 87 by running `ai-dynamo-runtime`, the Python build of the
 //! first); each line names the ones that agreed on it. XXH3 has another path for each range of input lengths, so eight more
 //! lines, made with the reference library, have blocks of 72 to 2,048 bytes. The Python client and `proto/README.md` use the same file.
 

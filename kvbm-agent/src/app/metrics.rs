@@ -4,21 +4,17 @@ use crate::load::scrape::ScrapeStatus;
 use kvasir_feed::disk::{DiskStatus, Verdict};
 use kvasir_feed::hub::SourceReport;
 use kvasir_feed::journal::JournalStatus;
+use kvasir_process::telemetry::{Row, encode_counter, encode_gauge};
 use kvasir_proto::types::{Incarnation, SourceState};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
 use std::fmt;
 use std::sync::Arc;
 
 /// What `/metrics` shows of an agent.
 #[derive(Debug)]
 pub(super) struct AgentMetrics(pub(super) Arc<View>);
-
-/// A value with its labels.
-type Row = (Vec<(&'static str, String)>, u64);
 
 impl Collector for AgentMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
@@ -200,7 +196,7 @@ fn gauge(
     help: &str,
     rows: Vec<Row>,
 ) -> Result<(), fmt::Error> {
-    family(to, (name, help, MetricType::Gauge), rows, ConstGauge::new)
+    encode_gauge(to, &format!("agent_{name}"), help, rows)
 }
 
 fn counter(
@@ -209,21 +205,7 @@ fn counter(
     help: &str,
     rows: Vec<Row>,
 ) -> Result<(), fmt::Error> {
-    family(to, (name, help, MetricType::Counter), rows, ConstCounter::new)
-}
-
-fn family<M: EncodeMetric>(
-    to: &mut DescriptorEncoder<'_>,
-    (name, help, kind): (&str, &str, MetricType),
-    rows: Vec<Row>,
-    metric: fn(u64) -> M,
-) -> Result<(), fmt::Error> {
-    let name = format!("agent_{name}");
-    let mut family = to.encode_descriptor(&name, help, None, kind)?;
-    for (labels, value) in rows {
-        metric(value).encode(family.encode_family(&labels)?)?;
-    }
-    Ok(())
+    encode_counter(to, &format!("agent_{name}"), help, rows)
 }
 
 #[cfg(test)]

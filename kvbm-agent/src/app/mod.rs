@@ -6,7 +6,7 @@ mod view;
 use crate::agent::{Agent, AgentError};
 use crate::config::Config;
 use kvasir_process::http;
-use kvasir_process::tasks::{Ended, Tasks};
+use kvasir_process::tasks::{self, EndError, Ended, Tasks};
 use kvasir_process::telemetry::{Metrics, Readiness, new_registry};
 use metrics::AgentMetrics;
 use std::future::pending;
@@ -40,17 +40,9 @@ pub enum RunError {
         /// Why.
         error: io::Error,
     },
-    /// A task failed that runs until the agent is stopped.
-    #[error("task {name:?} failed: {error:#}")]
-    Fault {
-        /// The task.
-        name: &'static str,
-        /// Why.
-        error: anyhow::Error,
-    },
-    /// Stopping took longer than it may; an index may lack the last batches.
-    #[error("drain-timeout: stopping took longer than {0:?}")]
-    DrainTimeout(Duration),
+    /// A task failed, or stopping took longer than it may: then an index may lack the last batches.
+    #[error(transparent)]
+    End(#[from] EndError),
 }
 
 /// Runs an agent until `signal` is ready, then stops in order: sources, uplinks once indexes have what the
@@ -75,7 +67,7 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(),
     registry.register_collector(Box::new(AgentMetrics(Arc::clone(&view))));
     let readiness = Readiness::with_problems(move || view.problems());
     let stop_http = CancellationToken::new();
-    let mut tasks = Tasks::default();
+    let mut side = Tasks::default();
     let serving = http::serve(
         listener,
         Metrics::new(registry),
@@ -83,7 +75,7 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(),
         Vec::new(),
         stop_http.clone(),
     );
-    tasks.spawn("http", async { Ok(serving.await?) });
+    side.spawn("http", async { Ok(serving.await?) });
     let grpc = agent.local_address();
     tracing::info!(grpc = grpc.map(tracing::field::display), http = %http_address, "listening");
     let unsettled = readiness.hold("waiting for an engine that shows whether it survived");
@@ -95,7 +87,7 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(),
     };
     let fault = select! {
         () = pin!(signal) => None,
-        fault = tasks.next_ended() => fault,
+        fault = side.next_ended() => fault,
         fault = agent.fault() => Some(fault),
         () = settling => None,
     };
@@ -107,15 +99,9 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(),
     let is_clean = agent.stop(config.drain_timeout).await;
     stop_http.cancel();
     // Who does not go is cut off with the runtime.
-    let _late = timeout(HTTP_TIMEOUT, tasks.next_ended()).await;
+    let _late = timeout(HTTP_TIMEOUT, side.next_ended()).await;
     drop(stopping);
-    if let Some(Ended { name, outcome }) = fault {
-        let error = outcome.err().unwrap_or_else(|| anyhow::anyhow!("it ended early"));
-        return Err(RunError::Fault { name, error });
-    }
-    if !is_clean {
-        return Err(RunError::DrainTimeout(config.drain_timeout));
-    }
+    tasks::end(fault, is_clean, config.drain_timeout)?;
     tracing::info!("stopped");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Connecting to NATS: both programs read a URL, sign on and time out alike. What to do when a connection breaks is
+//! Connecting to NATS: all programs read a URL, sign on and time out alike. What to do when a connection breaks is
 //! theirs to say.
 
 use crate::text::ServerUrl;

@@ -3,6 +3,7 @@
 use futures::{StreamExt, stream::FuturesUnordered};
 use std::collections::HashMap;
 use std::future::pending;
+use std::time::Duration;
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, timeout_at};
 
@@ -41,6 +42,34 @@ pub struct Ended {
     pub name: &'static str,
     /// How.
     pub outcome: anyhow::Result<()>,
+}
+
+/// Why a program ends, other than by a signal.
+#[derive(Debug, thiserror::Error)]
+pub enum EndError {
+    /// A task failed that runs until the program is stopped.
+    #[error("task {name:?} failed: {error:#}")]
+    Fault {
+        /// The task.
+        name: &'static str,
+        /// Why.
+        error: anyhow::Error,
+    },
+    /// Stopping took longer than it may.
+    #[error("drain-timeout: stopping took longer than {0:?}")]
+    DrainTimeout(Duration),
+}
+
+/// How a program ends: with the task that ended early, if one did; else with whether it stopped in time.
+///
+/// # Errors
+/// If a task ended early, or the program did not stop cleanly within `drain_timeout`.
+pub fn end(early: Option<Ended>, is_clean: bool, drain_timeout: Duration) -> Result<(), EndError> {
+    if let Some(Ended { name, outcome }) = early {
+        let error = outcome.err().unwrap_or_else(|| anyhow::anyhow!("it ended early"));
+        return Err(EndError::Fault { name, error });
+    }
+    if is_clean { Ok(()) } else { Err(EndError::DrainTimeout(drain_timeout)) }
 }
 
 impl Tasks {

@@ -3936,7 +3936,7 @@ impl ::prost::Name for SetBusyThresholdsResponse {
         "/kvasir.v1.SetBusyThresholdsResponse".into()
     }
 }
-/// One batch of what a router tells its replicas over NATS (its subject is in the README of proto). Delivery is not assured: periodic digests find what was
+/// One batch of what a router tells its replicas over NATS (see NATS in proto/README.md). Delivery is not assured: periodic digests find what was
 /// lost.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RouterSync {

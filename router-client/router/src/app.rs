@@ -10,8 +10,8 @@ use crate::reports::KvMetricsAggregator;
 use crate::sync::{self, SyncStatus};
 use kvasir_process::http::{self, OwnPage};
 use kvasir_process::port::PortMetrics;
-use kvasir_process::tasks::{Ended, Tasks};
-use kvasir_process::telemetry::{Metrics, NotReady, Readiness, new_registry};
+use kvasir_process::tasks::{self, EndError, Ended, Tasks};
+use kvasir_process::telemetry::{Metrics, Readiness, new_registry};
 use router_client::route::BusyThresholds;
 use router_client::router::Index;
 use router_client::{ClientConfig, ClientError, IndexerClient, ShardedClient, ShardedConfig};
@@ -49,29 +49,23 @@ pub enum RunError {
         /// Why.
         error: io::Error,
     },
-    /// A task failed that runs until the router is stopped.
-    #[error("task {name:?} failed: {error:#}")]
-    Fault {
-        /// The task.
-        name: &'static str,
-        /// Why.
-        error: anyhow::Error,
-    },
-    /// Stopping took longer than it may.
-    #[error("drain-timeout: stopping took longer than {0:?}")]
-    DrainTimeout(Duration),
+    /// A task failed, or stopping took longer than it may.
+    #[error(transparent)]
+    End(#[from] EndError),
 }
 
 /// What runs in the background.
 struct Running {
     tasks: Tasks,
+    /// The side port, which stops last.
+    side: Tasks,
     stop: CancellationToken,
     stop_http: CancellationToken,
     readiness: Readiness,
 }
 
-/// Runs a router until `signal` is ready, then stops in order: first the gRPC port, once its calls are answered, then the
-/// rest.
+/// Runs a router until `signal` is ready, then stops in order: first the gRPC port, once its calls are answered, and all
+/// that lists, reports and syncs; then the side port.
 ///
 /// # Errors
 /// If a port cannot be had, a task fails, or stopping takes too long.
@@ -82,6 +76,7 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(),
     let fault = select! {
         () = pin!(signal) => None,
         fault = running.tasks.next_ended() => fault,
+        fault = running.side.next_ended() => fault,
     };
     if let Some(Ended { name, outcome }) = &fault {
         tracing::error!(task = name, ?outcome, "a task ended early: the router stops");
@@ -90,17 +85,12 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(),
     tracing::info!("stopping");
     let deadline = Instant::now() + drain_timeout;
     running.stop.cancel();
-    // The side port answers until the end.
+    let is_stopped = running.tasks.end(deadline).await;
+    // Until now it showed that the router stops.
     running.stop_http.cancel();
-    let is_clean = running.tasks.end(deadline).await;
+    let is_clean = running.side.end(deadline).await && is_stopped;
     drop(stopping);
-    if let Some(Ended { name, outcome }) = fault {
-        let error = outcome.err().unwrap_or_else(|| anyhow::anyhow!("it ended early"));
-        return Err(RunError::Fault { name, error });
-    }
-    if !is_clean {
-        return Err(RunError::DrainTimeout(drain_timeout));
-    }
+    tasks::end(fault, is_clean, drain_timeout)?;
     tracing::info!("stopped");
     Ok(())
 }
@@ -155,18 +145,19 @@ fn start(
     let pages = vec![busy_page(&fleet)];
     let metrics = Metrics::new(registry);
     let http = http::serve(http_listener, metrics, readiness.clone(), pages, stop_http.clone());
-    tasks.spawn("http", async { Ok(http.await?) });
+    let mut side = Tasks::default();
+    side.spawn("http", async { Ok(http.await?) });
     let until = |work| until_stopped(stop.clone(), work);
     tasks.spawn("leases", until(Box::pin(expire(Arc::clone(&fleet)))));
     let reading = agents::run(discovery.listed(), Arc::clone(&reports));
     tasks.spawn("agents", until(Box::pin(reading)));
-    let listing = list(Arc::clone(&discovery), config.discovery_interval, unlisted);
-    tasks.spawn("discovery", until(Box::pin(listing)));
+    let every = config.discovery_interval;
+    tasks.spawn("discovery", until(Box::pin(async move { discovery.run(every, unlisted).await })));
     if let Some(nats) = &config.nats {
         let parts = sync::Parts { fleet, reports, status: sync_status, servers: nats.clone() };
         tasks.spawn("nats", until(Box::pin(sync::run(parts))));
     }
-    Ok(Running { tasks, stop, stop_http, readiness })
+    Ok(Running { tasks, side, stop, stop_http, readiness })
 }
 
 type Work = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -199,27 +190,6 @@ fn readiness(discovery: &Arc<Discovery>, sync: &Arc<SyncStatus>) -> Readiness {
         problems.extend(sync.problem());
         problems
     })
-}
-
-/// Lists workers; the router is ready once each shard has been listed.
-async fn list(discovery: Arc<Discovery>, every: Duration, unlisted: NotReady) {
-    let mut listed = discovery.listed();
-    let ready = async {
-        let mut looks = interval(Duration::from_millis(50));
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while !discovery.is_complete() {
-            select! {
-                _ = looks.tick() => {}
-                _changed = listed.changed() => {}
-            }
-        }
-        drop(unlisted);
-        std::future::pending::<()>().await;
-    };
-    select! {
-        () = discovery.run(every) => {}
-        () = ready => {}
-    }
 }
 
 async fn expire(fleet: Arc<Fleet>) {

@@ -6,17 +6,15 @@
 
 use crate::fleet::{Fleet, Listing};
 use crate::reports::KvMetricsAggregator;
+use kvasir_process::telemetry::NotReady;
 use kvasir_proto::types::{PartitionKey, WorkerId};
 use parking_lot::Mutex;
-use router_client::{ClientConfig, ClientError, IndexerClient, ListedWorker};
+use router_client::{ClientConfig, ClientError, IndexerClient, LISTED_WORKERS_MAX, ListedWorker};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
-
-/// Most workers of all shards together; of more, those that come last in their shard are left out.
-const WORKERS_MAX: usize = 16_384;
 
 /// How long the workers of a shard stay that suddenly lists none.
 const EMPTY_GRACE: Duration = Duration::from_secs(30);
@@ -77,25 +75,23 @@ impl Discovery {
         self.listed.subscribe()
     }
 
-    /// Whether every shard has been listed once.
-    #[must_use]
-    pub fn is_complete(&self) -> bool {
-        self.shards.iter().all(|shard| shard.workers.lock().is_some())
-    }
-
     /// What is not well, a line each.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         self.problems.lock().clone()
     }
 
-    /// Lists all shards again and again.
-    pub async fn run(&self, every: Duration) {
+    /// Lists all shards again and again. `unlisted` is dropped once each of them has been listed.
+    pub async fn run(&self, every: Duration, unlisted: NotReady) {
+        let mut unlisted = Some(unlisted);
         let mut rounds = interval(every);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             rounds.tick().await;
             self.round().await;
+            if self.shards.iter().all(|shard| shard.workers.lock().is_some()) {
+                drop(unlisted.take());
+            }
         }
     }
 
@@ -111,7 +107,7 @@ impl Discovery {
         let mut count = 0;
         for shard in &self.shards {
             for at in shard.workers.lock().iter().flatten() {
-                if count < WORKERS_MAX {
+                if count < LISTED_WORKERS_MAX {
                     let workers = all.entry(at.partition.clone()).or_default();
                     count += usize::from(workers.insert(at.worker.clone(), at.clone()).is_none());
                 }

@@ -1,13 +1,12 @@
 //! Counters and histograms of the router. All are registered at the start, with zero in modes that do not use them.
 
 use crate::fleet::Fleet;
+use kvasir_process::telemetry::{Row, encode_counter, encode_gauge};
 use kvasir_proto::types::{PartitionKey, WorkerKey};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets, linear_buckets};
 use prometheus_client::registry::Registry;
 use router_client::route::{RankLoad, SyncCounts};
@@ -204,7 +203,6 @@ impl RequestMetrics {
 #[derive(Debug)]
 pub struct FleetMetrics(pub Arc<Fleet>);
 
-type Row = (Vec<(&'static str, String)>, u64);
 /// A gauge of a rank: its name, its help, its value.
 type RankGauge = (&'static str, &'static str, fn(&RankLoad) -> u64);
 /// A counter: its name, its help, its value.
@@ -266,17 +264,17 @@ impl Collector for FleetMetrics {
                 partition.loads().iter().map(row).collect::<Vec<Row>>()
             });
             let rows = ranks.take(RANKS_SHOWN_MAX).collect();
-            family(to, (name, help, MetricType::Gauge), rows, ConstGauge::new)?;
+            encode_gauge(to, &format!("router_{name}"), help, rows)?;
         }
         let routers = || partitions.iter().flat_map(|(_, at)| at.routers());
         let waiting = routers().map(|at| at.waiting().0 as u64).sum();
         let help = "Requests that wait in the queue";
         let rows = vec![(Vec::new(), waiting)];
-        family(to, ("waiting_requests", help, MetricType::Gauge), rows, ConstGauge::new)?;
+        encode_gauge(to, "router_waiting_requests", help, rows)?;
         for (name, help, value) in COUNTS {
             let sum = routers().map(|at| value(&at.counts())).sum();
             let rows = vec![(Vec::new(), sum)];
-            family(to, (name, help, MetricType::Counter), rows, ConstCounter::new)?;
+            encode_counter(to, &format!("router_{name}"), help, rows)?;
         }
         let sync: Vec<_> = routers().filter_map(Router::sync_counts).collect();
         encode_sync(to, &sync)
@@ -291,11 +289,11 @@ fn encode_sync(
     let replicas = counts.iter().map(|(_, peers)| *peers as u64).max().unwrap_or(0);
     let help = "Other replicas of the router heard of in the last two minutes";
     let rows = vec![(Vec::new(), replicas)];
-    family(to, ("sync_replicas", help, MetricType::Gauge), rows, ConstGauge::new)?;
+    encode_gauge(to, "router_sync_replicas", help, rows)?;
     for (name, help, value) in SYNC_COUNTS {
         let sum = counts.iter().map(|(at, _)| value(at)).sum();
         let rows = vec![(Vec::new(), sum)];
-        family(to, (name, help, MetricType::Counter), rows, ConstCounter::new)?;
+        encode_counter(to, &format!("router_{name}"), help, rows)?;
     }
     Ok(())
 }
@@ -307,18 +305,4 @@ fn rank_labels(key: &PartitionKey, rank: &WorkerKey) -> Vec<(&'static str, Strin
         ("worker", rank.worker.as_str().to_owned()),
         ("dp_rank", rank.rank.to_string()),
     ]
-}
-
-fn family<M: EncodeMetric>(
-    to: &mut DescriptorEncoder<'_>,
-    (name, help, kind): (&str, &str, MetricType),
-    rows: Vec<Row>,
-    metric: fn(u64) -> M,
-) -> Result<(), fmt::Error> {
-    let name = format!("router_{name}");
-    let mut family = to.encode_descriptor(&name, help, None, kind)?;
-    for (labels, value) in rows {
-        metric(value).encode(family.encode_family(&labels)?)?;
-    }
-    Ok(())
 }

@@ -41,6 +41,16 @@ fn every_option_has_a_variable_and_a_place_in_the_file() {
 }
 
 #[test]
+fn the_variable_of_document_004_names_the_nats_server() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_router"));
+    command.env_clear().env("NATS_SERVER", "http://a:4222");
+    let output = command.args(["--indexer", "a:1", "--replica-sync"]).output().expect("a binary");
+    let printed = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(64), "{printed}");
+    assert!(printed.contains("nats-url: a server must start with nats://"), "{printed}");
+}
+
+#[test]
 fn it_prints_its_version() {
     let (code, stdout, stderr) = run(&["--version"]).expect("a binary");
     let expected = concat!("router ", env!("CARGO_PKG_VERSION"), "\n");

@@ -75,7 +75,7 @@ impl Workers {
 
     /// What each member holds, by its number; empty if nobody holds anything.
     ///
-    /// Few ranks hold anything of a prompt: looking these up is cheaper than looking up every member.
+    /// Usually only a few ranks hold blocks of a prompt, so this looks up those ranks and not every member.
     pub(super) fn by_member(&self, held: &[(WorkerKey, Held)]) -> Vec<Option<Held>> {
         if held.is_empty() {
             return Vec::new();

@@ -69,13 +69,27 @@ pub async fn ready(address: SocketAddr) -> Result<()> {
 /// # Errors
 /// If the server does not answer in time.
 pub async fn get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
-    tokio::time::timeout(TIMEOUT, request(address, path)).await.context("wait for the page")?
+    request(address, &format!("GET {path} HTTP/1.0\r\n\r\n")).await
 }
 
-async fn request(address: SocketAddr, path: &str) -> Result<(u16, String)> {
+/// Status and text of a page after a text was sent there.
+///
+/// # Errors
+/// If the server does not answer in time.
+pub async fn post(address: SocketAddr, path: &str, text: &str) -> Result<(u16, String)> {
+    let length = text.len();
+    let head = format!("POST {path} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n");
+    request(address, &(head + text)).await
+}
+
+async fn request(address: SocketAddr, request: &str) -> Result<(u16, String)> {
+    tokio::time::timeout(TIMEOUT, exchange(address, request)).await.context("wait for the page")?
+}
+
+async fn exchange(address: SocketAddr, request: &str) -> Result<(u16, String)> {
     let mut stream = TcpStream::connect(address).await?;
     // HTTP/1.0: the answer ends with the connection, in one piece.
-    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await?;
+    stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     stream.take(PAGE_BYTES_MAX).read_to_string(&mut answer).await?;
     let (head, body) = answer.split_once("\r\n\r\n").context("the answer has no body")?;

@@ -35,6 +35,8 @@ async fn a_request_goes_to_the_worker_that_holds_its_prefix() -> Result<()> {
     ensure!(
         loads(&mut fleet.router).await? == [("w0".into(), 0), ("w1".into(), 1), ("w2".into(), 0)]
     );
+    // Two of its ten blocks are to be computed.
+    gauges(&fleet, [1.0, 1.0, 32.0, 10.0]).await?;
     let (model, request_id) = (MODEL.to_owned(), "r".to_owned());
     let prefilled = pb::MarkPrefillCompletedRequest {
         model: model.clone(),
@@ -46,6 +48,7 @@ async fn a_request_goes_to_the_worker_that_holds_its_prefix() -> Result<()> {
         pb::ReportOutputRequest { model, request_id, output_tokens: 3, ..Default::default() };
     fleet.router.report_output(output).await?;
     let ended = pb::FreeRequest { cached_tokens: Some(100), ..free("r") };
+    gauges(&fleet, [1.0, 0.0, 0.0, 10.0]).await?;
     let freed = fleet.router.free(ended).await?.into_inner();
     ensure!(freed.expected_cached_tokens == Some(128), "{freed:?}");
     let again = fleet.router.free(free("r")).await.expect_err("it has ended");
@@ -63,6 +66,39 @@ async fn a_request_goes_to_the_worker_that_holds_its_prefix() -> Result<()> {
     ] {
         let found = metrics::sum(http, name, labels).await?;
         ensure!((found - expected).abs() < 1e-9, "{name} is {found}, not {expected}");
+    }
+    fleet.stop().await;
+    Ok(())
+}
+
+/// Checks what `/metrics` shows of the load of worker w1: requests, those prefilling, tokens to compute, blocks.
+async fn gauges(fleet: &Fleet, expected: [f64; 4]) -> Result<()> {
+    let names = ["active_requests", "prefilling_requests", "prefill_tokens", "active_blocks"];
+    for (name, expected) in names.into_iter().zip(expected) {
+        let name = format!("router_{name}");
+        let found = metrics::sum(fleet.process.addresses.http, &name, "worker=\"w1\"").await?;
+        ensure!((found - expected).abs() < 1e-9, "{name} is {found}, not {expected}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn all_metrics_are_there_with_zero_whatever_the_mode() -> Result<()> {
+    let fleet = Fleet::start(1, &["--mode", "round-robin"]).await?;
+    let samples = metrics::fetch(fleet.process.addresses.http).await?;
+    for (name, labels) in [
+        ("kvasir_router_decisions_total", "reason=\"lowest_score\""),
+        ("kvasir_router_rejections_total", "reason=\"busy\""),
+        ("kvasir_router_index_outcomes_total", "outcome=\"timeout\""),
+        ("kvasir_router_overhead_seconds_count", "phase=\"queue\""),
+        ("kvasir_router_input_tokens_count", ""),
+        ("kvasir_router_kv_hit_ratio_count", ""),
+        ("kvasir_router_cached_tokens_error_count", ""),
+        ("kvasir_router_sync_digests_differing_total", ""),
+    ] {
+        let is_it = |at: &&metrics::Sample| at.name == name && at.labels.contains(labels);
+        let found = samples.iter().find(is_it).with_context(|| format!("{name} {labels}"))?;
+        ensure!(found.value == 0.0, "{found:?}");
     }
     fleet.stop().await;
     Ok(())

@@ -3,6 +3,7 @@ use anyhow::{Context, Result, ensure};
 use kvasir_proto::pb;
 use kvasir_tests::demo::metrics;
 use std::time::Duration;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tonic::Code;
 use tonic_types::StatusExt;
@@ -49,6 +50,20 @@ async fn busy_workers_are_refused_with_the_time_to_retry() -> Result<()> {
     // Over HTTP, as document 004 has it.
     let (status, page) = metrics::get(fleet.process.addresses.http, "/busy_threshold").await?;
     ensure!(status == 200 && page.contains("\"active_prefill_tokens_threshold\":10"), "{page}");
+    let http = fleet.process.addresses.http;
+    let sent = "{\"active_prefill_tokens_threshold\": 20}";
+    let (status, page) = metrics::post(http, "/busy_threshold", sent).await?;
+    ensure!(status == 200 && page.contains("\"active_prefill_tokens_threshold\":20"), "{page}");
+    let now = fleet.router.get_busy_thresholds(pb::GetBusyThresholdsRequest {}).await?.into_inner();
+    let tokens = now.thresholds.and_then(|at| at.active_prefill_tokens);
+    ensure!(tokens == Some(20), "{tokens:?}");
+    for (bad, text) in [
+        ("{\"tokens\": 1}", "unknown field"),
+        ("{\"active_prefill_tokens_threshold\": 0}", "more than 0"),
+    ] {
+        let (status, page) = metrics::post(http, "/busy_threshold", bad).await?;
+        ensure!(status == 400 && page.contains(text), "{status} {page}");
+    }
     let bad = pb::BusyThresholds { active_decode_blocks: Some(-1.0), ..Default::default() };
     let bad = pb::SetBusyThresholdsRequest { thresholds: Some(bad) };
     let status = fleet.router.set_busy_thresholds(bad).await.expect_err("negative");
@@ -77,16 +92,6 @@ async fn requests_wait_in_the_queue_and_leave_it() -> Result<()> {
             router.select_worker(request).await.map(tonic::Response::into_inner)
         })
     };
-    let waiting = |fleet: &Fleet, count: u32| {
-        let mut router = fleet.router.clone();
-        async move {
-            until("they wait", async || {
-                let loads = router.get_loads(pb::GetLoadsRequest::default()).await?.into_inner();
-                Ok((loads.queued_requests == count).then_some(()))
-            })
-            .await
-        }
-    };
     let second = wait(&fleet, 2);
     waiting(&fleet, 1).await?;
     let third = wait(&fleet, 3);
@@ -108,6 +113,81 @@ async fn requests_wait_in_the_queue_and_leave_it() -> Result<()> {
     let third = timeout(PATIENCE, third).await???;
     ensure!(third.queued && third.queue_position == 1, "{third:?}");
     ensure!(third.overhead.is_some_and(|at| at.queue_us > 0), "{third:?}");
+    fleet.stop().await;
+    Ok(())
+}
+
+/// Waits until so many requests wait.
+async fn waiting(fleet: &Fleet, count: u32) -> Result<()> {
+    let mut router = fleet.router.clone();
+    until("they wait", async || {
+        let loads = router.get_loads(pb::GetLoadsRequest::default()).await?.into_inner();
+        Ok((loads.queued_requests == count).then_some(()))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn reports_pass_however_many_requests_wait_on_their_connection() -> Result<()> {
+    /// More than most servers let wait on one connection.
+    const WAITING: u32 = 300;
+    let mut fleet = Fleet::start(0, &["--queue-threshold", "1"]).await?;
+    register(&mut fleet, "a", pb::WorkerRole::Both).await?;
+    let first = fleet.select(request(tokens(0, 5))).await?;
+    let mut requests = JoinSet::new();
+    for number in 1..=WAITING {
+        let (mut router, request) = (fleet.router.clone(), request(tokens(number * 1_000, 1)));
+        requests.spawn(async move { router.select_worker(request).await });
+    }
+    waiting(&fleet, WAITING).await?;
+    // They wait for 20 s at most: whoever leaves sooner was released by this report.
+    fleet.router.free(free(&first.request_id)).await?;
+    let released = timeout(PATIENCE, requests.join_next()).await?.context("a request")???;
+    ensure!(released.into_inner().queued, "it waited");
+    requests.shutdown().await;
+    waiting(&fleet, 0).await?;
+    fleet.stop().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_is_sensitive_to_latency_leaves_the_queue_first() -> Result<()> {
+    let mut fleet = Fleet::start(0, &["--queue-threshold", "1"]).await?;
+    register(&mut fleet, "a", pb::WorkerRole::Both).await?;
+    let first = fleet.select(request(tokens(0, 5))).await?;
+    let mut requests = JoinSet::new();
+    for (number, latency_sensitivity) in [(1, 0.0), (2, 60.0)] {
+        let request_id = number.to_string();
+        let wanted = request(tokens(number * 1_000, 5));
+        let wanted = pb::SelectWorkerRequest { request_id, latency_sensitivity, ..wanted };
+        let mut router = fleet.router.clone();
+        requests.spawn(async move { router.select_worker(wanted).await });
+        waiting(&fleet, number).await?;
+    }
+    fleet.router.free(free(&first.request_id)).await?;
+    let released = timeout(PATIENCE, requests.join_next()).await?.context("a request")???;
+    ensure!(released.into_inner().request_id == "2", "it counts as come a minute earlier");
+    requests.shutdown().await;
+    fleet.stop().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn output_counts_less_the_nearer_it_is_to_its_expected_end() -> Result<()> {
+    let mut fleet = Fleet::start(0, &["--track-blocks", "prompt-and-output"]).await?;
+    register(&mut fleet, "a", pb::WorkerRole::Both).await?;
+    let expected =
+        pb::SelectWorkerRequest { expected_output_tokens: Some(64), ..request(tokens(0, 4)) };
+    let request_id = fleet.select(expected).await?.request_id;
+    for (output_tokens, blocks) in [(16, 4.75), (32, 5.0), (64, 4.0)] {
+        let (model, request_id) = (MODEL.to_owned(), request_id.clone());
+        let report =
+            pb::ReportOutputRequest { model, request_id, output_tokens, ..Default::default() };
+        fleet.router.report_output(report).await?;
+        let loads = fleet.router.get_loads(pb::GetLoadsRequest::default()).await?.into_inner();
+        let load = loads.ranks.first().and_then(|at| at.routed).context("its load")?;
+        ensure!((load.active_blocks - blocks).abs() < 1e-9, "{output_tokens} tokens: {load:?}");
+    }
     fleet.stop().await;
     Ok(())
 }

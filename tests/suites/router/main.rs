@@ -7,3 +7,4 @@ mod fleet;
 mod gateway;
 mod limits;
 mod replicas;
+mod reports;

@@ -5,7 +5,9 @@ use crate::metrics::{Phase, RequestMetrics};
 use crate::reports::KvMetricsAggregator;
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::convert::ConvertError;
-use kvasir_proto::limits::NAME_BYTES_MAX;
+use kvasir_proto::limits::{
+    LOADS_INTERVAL_MS_DEFAULT, LOADS_INTERVAL_MS_MAX, LOADS_INTERVAL_MS_MIN, NAME_BYTES_MAX,
+};
 use kvasir_proto::pb;
 use kvasir_proto::pb::router_server::Router as RouterContract;
 use kvasir_proto::types::PartitionKey;
@@ -13,7 +15,6 @@ use router_client::HashedPrompt;
 use router_client::route::{ConfigError, Mode, SelectError, Update};
 use router_client::router::{Choice, Ended, RouteError, Router};
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::select;
@@ -31,10 +32,6 @@ const RETRY_AFTER: Duration = Duration::from_millis(200);
 const WATCHERS_MAX: usize = 256;
 /// A reader of loads that takes nothing for this long is cut off.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bounds of the time between two answers to a reader of loads, in milliseconds.
-const WATCH_MS: RangeInclusive<u32> = 10..=60_000;
-/// That time by default.
-const WATCH_MS_DEFAULT: u32 = 100;
 
 /// The service `kvasir.v1.Router`. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -268,8 +265,8 @@ impl RouterContract for RouterService {
         request: Request<pb::WatchRouterLoadsRequest>,
     ) -> Result<Response<Self::WatchLoadsStream>, Status> {
         let pb::WatchRouterLoadsRequest { model, tenant, min_interval_ms } = request.into_inner();
-        let interval_ms = min_interval_ms.unwrap_or(WATCH_MS_DEFAULT);
-        if !WATCH_MS.contains(&interval_ms) {
+        let interval_ms = min_interval_ms.unwrap_or(LOADS_INTERVAL_MS_DEFAULT);
+        if !(LOADS_INTERVAL_MS_MIN..=LOADS_INTERVAL_MS_MAX).contains(&interval_ms) {
             let text = format!("min_interval_ms is {interval_ms}, must be 10 to 60000");
             return Err(failed(ErrorCode::InvalidArgument, text));
         }

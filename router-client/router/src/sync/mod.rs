@@ -14,6 +14,7 @@ use futures::StreamExt;
 use kvasir_process::causes::causes;
 use kvasir_process::nats::NatsServers;
 use kvasir_proto::broker::{LOADS_ALL, ROUTERS_ALL, routers_subject};
+use kvasir_proto::codec::decode;
 use kvasir_proto::convert::WorkerLoad;
 use kvasir_proto::limits::BROKER_MESSAGE_BYTES_MAX;
 use kvasir_proto::pb;
@@ -132,7 +133,7 @@ async fn flush(parts: &Parts, client: &Client) {
 
 fn learn(parts: &Parts, message: &Message) {
     let read = || {
-        let sync = pb::RouterSync::decode(message.payload.clone()).ok()?;
+        let sync: pb::RouterSync = decode(message.payload.clone()).ok()?;
         let key = PartitionKey::new(&sync.model, &sync.tenant).ok()?;
         let is_prefill = sync.prefill_pool;
         Some((key, is_prefill, wire::decode(sync)?))
@@ -149,7 +150,7 @@ fn learn(parts: &Parts, message: &Message) {
 }
 
 fn take_load(parts: &Parts, message: &Message) {
-    let load = pb::WorkerLoad::decode(message.payload.clone()).ok();
+    let load = decode::<pb::WorkerLoad>(message.payload.clone()).ok();
     match load.and_then(|load| WorkerLoad::try_from(load).ok()) {
         // Beyond the limit on ranks it is dropped.
         Some(load) => drop(parts.reports.report(load)),

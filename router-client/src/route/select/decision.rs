@@ -88,7 +88,7 @@ pub struct Decision {
     pub mode: Mode,
     /// Why.
     pub reason: Reason,
-    /// Blocks of the request that it holds or that its requests under way use.
+    /// Leading blocks of the prompt that the rank holds, or that other requests are computing there, by tier.
     pub overlap: TierBlocks,
     /// The terms of its cost, whatever the mode: what to book.
     pub cost: Cost,

@@ -1,12 +1,13 @@
 use crate::route::active::{
     ActiveRequest, LoadDigest, REQUEST_BLOCKS_MAX, REQUEST_ID_BYTES_MAX, RouterId,
 };
+use kvasir_proto::limits::{BROKER_MESSAGE_BYTES_MAX, NAME_BYTES_MAX};
 use std::sync::Arc;
 
+pub use kvasir_proto::limits::SYNC_ITEMS_MAX;
+
 /// Most bytes of a message when encoded. NATS takes 1 MiB unless it is configured otherwise.
-pub const SYNC_MESSAGE_BYTES_MAX: usize = 1_000_000;
-/// Most items of a message.
-pub const SYNC_ITEMS_MAX: usize = 4_096;
+pub const SYNC_MESSAGE_BYTES_MAX: usize = BROKER_MESSAGE_BYTES_MAX;
 /// Most ids of one item.
 pub const SYNC_IDS_MAX: usize = 2_048;
 
@@ -16,14 +17,12 @@ const FRAME_BYTES_MAX: usize = 64;
 const HASH_BYTES_MAX: usize = 9;
 /// Most bytes that go with each id of an item: its length, its digest.
 const ID_FRAME_BYTES_MAX: usize = 16;
-/// Most bytes of a worker's name.
-const WORKER_ID_BYTES_MAX: usize = 256;
 
 // Each item fits into a message.
 const _: () = assert!(
     2 * FRAME_BYTES_MAX
         + REQUEST_ID_BYTES_MAX
-        + WORKER_ID_BYTES_MAX
+        + NAME_BYTES_MAX
         + REQUEST_BLOCKS_MAX * HASH_BYTES_MAX
         <= SYNC_MESSAGE_BYTES_MAX
 );

@@ -1,0 +1,47 @@
+use prometheus_client::{
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
+};
+use std::fmt;
+
+/// A value with its labels.
+pub type Row = (Vec<(&'static str, String)>, u64);
+
+/// Writes a gauge of a collector: its values at this moment, by their labels.
+///
+/// # Errors
+/// If a value cannot be written as text.
+pub fn encode_gauge(
+    to: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    rows: Vec<Row>,
+) -> Result<(), fmt::Error> {
+    encode(to, (name, help, MetricType::Gauge), rows, ConstGauge::new)
+}
+
+/// Writes a counter of a collector: its values at this moment, by their labels.
+///
+/// # Errors
+/// If a value cannot be written as text.
+pub fn encode_counter(
+    to: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    rows: Vec<Row>,
+) -> Result<(), fmt::Error> {
+    encode(to, (name, help, MetricType::Counter), rows, ConstCounter::new)
+}
+
+fn encode<M: EncodeMetric>(
+    to: &mut DescriptorEncoder<'_>,
+    (name, help, kind): (&str, &str, MetricType),
+    rows: Vec<Row>,
+    metric: fn(u64) -> M,
+) -> Result<(), fmt::Error> {
+    let mut family = to.encode_descriptor(name, help, None, kind)?;
+    for (labels, value) in rows {
+        metric(value).encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}

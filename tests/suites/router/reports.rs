@@ -1,0 +1,78 @@
+//! How busy engines say they are, as the router shows it: from an agent, and over NATS.
+
+use crate::fleet::{BLOCK_SIZE, Fleet, MODEL, Router, index, start_router, until};
+use anyhow::{Context, Result, ensure};
+use kvasir_proto::broker::loads_subject;
+use kvasir_proto::convert::WorkerAddress;
+use kvasir_proto::pb;
+use kvasir_proto::pb::worker_loads_client::WorkerLoadsClient;
+use kvasir_proto::types::{PartitionKey, WorkerId};
+use kvasir_tests::demo::metrics;
+use kvasir_tests::nats::NatsServer;
+use kvasir_tests::server::Server;
+use prost::Message;
+use tempfile::TempDir;
+
+fn load(worker_id: &str, waiting: u64) -> pb::WorkerLoad {
+    let (model, worker_id) = (MODEL.to_owned(), worker_id.to_owned());
+    pb::WorkerLoad { model, worker_id, num_requests_waiting: Some(waiting), ..Default::default() }
+}
+
+/// Waits until the router shows what a worker's engine reported, fresh or stale.
+async fn shows(router: &mut Router, worker_id: &str, waiting: u64, is_stale: bool) -> Result<()> {
+    until(&format!("{worker_id} reports {waiting}"), async || {
+        let loads = router.get_loads(pb::GetLoadsRequest::default()).await?.into_inner();
+        let rank = loads.ranks.into_iter().find(|at| at.worker_id == worker_id);
+        let shown = rank
+            .map(|at| (at.reported.unwrap_or_default().num_requests_waiting, at.reported_is_stale));
+        Ok((shown == Some((Some(waiting), is_stale))).then_some(()))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_agents_loads_are_shown_and_grow_stale() -> Result<()> {
+    let mut fleet = Fleet::start(0, &["--report-stale-after", "1s"]).await?;
+    let index = format!("http://{}", fleet.server.addresses.grpc);
+    let size = BLOCK_SIZE.to_string();
+    let flags = ["--worker-id", "w", "--model", MODEL, "--block-size", &size, "--indexers", &index];
+    let mut agent = Server::agent(&flags).await?;
+    let mut client = WorkerLoadsClient::connect(format!("http://{}", agent.addresses.grpc)).await?;
+    client.report_load(pb::ReportLoadRequest { load: Some(load("w", 7)) }).await?;
+    shows(&mut fleet.router, "w", 7, false).await?;
+    agent.kill().await;
+    shows(&mut fleet.router, "w", 7, true).await?;
+    fleet.stop().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn loads_over_nats_are_shown_and_malformed_ones_are_counted() -> Result<()> {
+    let folder = TempDir::new()?;
+    let mut nats = NatsServer::start(folder.path()).await?;
+    let (mut server, _indexer, engines) = index(1).await?;
+    let address = server.addresses.grpc.to_string();
+    let (mut process, mut router) = start_router(&address, &["--nats-url", &nats.url()]).await?;
+    let client = async_nats::connect(nats.url()).await?;
+    let partition = PartitionKey::new(MODEL, "")?;
+    let subject = loads_subject(&WorkerAddress { partition, worker: WorkerId::new("w0")? });
+    until("the report is shown", async || {
+        // The router may not have subscribed yet.
+        client.publish(subject.clone(), "no load".into()).await?;
+        client.publish(subject.clone(), load("w0", 3).encode_to_vec().into()).await?;
+        client.flush().await.context("flush")?;
+        let loads = router.get_loads(pb::GetLoadsRequest::default()).await?.into_inner();
+        let reported = loads.ranks.into_iter().find_map(|at| at.reported);
+        Ok(reported.filter(|at| at.num_requests_waiting == Some(3)).map(drop))
+    })
+    .await?;
+    let http = process.addresses.http;
+    let malformed = metrics::sum(http, "router_nats_malformed_total", "").await?;
+    ensure!(malformed >= 1.0, "{malformed}");
+    process.stop().await;
+    server.stop().await;
+    for (_, engine) in engines {
+        engine.stop().await;
+    }
+    nats.terminate().await
+}
