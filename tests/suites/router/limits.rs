@@ -55,8 +55,8 @@ async fn busy_workers_are_refused_with_the_time_to_retry() -> Result<()> {
     let (status, page) = metrics::post(http, "/busy_threshold", sent).await?;
     ensure!(status == 200 && page.contains("\"active_prefill_tokens_threshold\":20"), "{page}");
     let now = fleet.router.get_busy_thresholds(pb::GetBusyThresholdsRequest {}).await?.into_inner();
-    let tokens = now.thresholds.and_then(|at| at.active_prefill_tokens);
-    ensure!(tokens == Some(20), "{tokens:?}");
+    let limit = now.thresholds.and_then(|at| at.active_prefill_tokens);
+    ensure!(limit == Some(20), "{limit:?}");
     for (bad, text) in [
         ("{\"tokens\": 1}", "unknown field"),
         ("{\"active_prefill_tokens_threshold\": 0}", "more than 0"),
