@@ -105,8 +105,9 @@ pub struct Options {
     /// endpoint=, replay=, topic=, bind=, dp-rank=, copy-mode=, loss-policy=, lora.NUMBER= (the name of
     /// a LoRA adapter that the engine announces by number), ttl.MEDIUM= (how long blocks on a medium such as
     /// CPU are held after they were last announced, where its connector never removes them: LMCache); for routers
-    /// role=, total-kv-blocks=, max-num-batched-tokens=, label.KEY=; with commas between them. Repeat the flag (or put ; between workers) for more workers, or for more
-    /// endpoints of one; in the file, a `[[worker]]` table each
+    /// role=, model-types=, total-kv-blocks=, max-num-batched-tokens=, label.KEY=; with commas between them. Repeat the
+    /// flag (or put ; between workers) for more workers, or for more endpoints of one; in the file, a `[[worker]]` table
+    /// each
     #[arg(long, value_name = "WORKER", value_delimiter = ';')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub worker: Vec<WorkerSpec>,

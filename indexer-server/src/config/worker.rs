@@ -2,7 +2,7 @@ use super::ConfigError;
 use crate::ingest;
 use kvasir_process::text::{Span, optional, read_table};
 use kvasir_proto::{
-    convert::{EndpointSpec, Registration, Role, WorkerProfile, read_medium_ttls},
+    convert::{EndpointSpec, ModelTypes, Registration, Role, WorkerProfile, read_medium_ttls},
     limits::{
         BLOCK_SIZE_TOKENS_MAX, MEDIUM_TTL_MS_MAX, MEDIUM_TTL_MS_MIN, NAME_BYTES_MAX,
         WORKER_ENDPOINTS_MAX, WORKER_LABELS_MAX, WORKER_LORA_NAMES_MAX,
@@ -61,6 +61,9 @@ pub struct WorkerSpec {
     /// prefill, decode or both; for routers.
     #[serde(default, with = "optional", skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
+    /// The kinds of requests that it serves, such as chat+completions; for routers.
+    #[serde(default, with = "optional", skip_serializing_if = "Option::is_none")]
+    pub model_types: Option<ModelTypes>,
     /// Blocks that fit into each rank's accelerator; for routers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total_kv_blocks: Option<u32>,
@@ -214,6 +217,7 @@ fn profile(spec: &WorkerSpec) -> Result<WorkerProfile, String> {
         total_kv_blocks: spec.total_kv_blocks.map(u64::from),
         max_num_batched_tokens: spec.max_num_batched_tokens.map(u64::from),
         labels: spec.label.clone(),
+        model_types: spec.model_types.clone().unwrap_or_default(),
     })
 }
 

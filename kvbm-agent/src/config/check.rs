@@ -168,8 +168,11 @@ fn registration(options: &Options) -> Result<Registration, ConfigError> {
         ..Default::default()
     };
     let registration = Registration::try_from(request).map_err(refused)?;
-    let profile =
-        WorkerProfile { role: options.role.unwrap_or_default(), ..registration.profile.clone() };
+    let profile = WorkerProfile {
+        role: options.role.unwrap_or_default(),
+        model_types: options.model_types.clone().unwrap_or_default(),
+        ..registration.profile.clone()
+    };
     let copy_mode = if options.consolidate { CopyMode::Set } else { registration.copy_mode };
     Ok(Registration { profile, copy_mode, ..registration })
 }

@@ -6,7 +6,7 @@ use kvasir_feed::journal::JournalConfig;
 use kvasir_process::config;
 use kvasir_process::options::{NatsOptions, ProcessOptions};
 use kvasir_process::text::{self, ByteCount, Span, optional};
-use kvasir_proto::convert::Role;
+use kvasir_proto::convert::{ModelTypes, Role};
 use kvasir_proto::types::EngineKind;
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -36,6 +36,11 @@ pub struct Options {
     #[arg(long, value_name = "ROLE")]
     #[serde(serialize_with = "optional::serialize")]
     pub role: Option<Role>,
+    /// The kinds of requests that the worker serves, chat, completions or chat+completions; passed on to routers, for
+    /// which a worker that states none serves all
+    #[arg(long, value_name = "TYPES")]
+    #[serde(serialize_with = "optional::serialize")]
+    pub model_types: Option<ModelTypes>,
     /// Blocks that fit into each rank's accelerator; passed on to routers
     #[arg(long, value_name = "COUNT")]
     pub total_kv_blocks: Option<u64>,

@@ -37,7 +37,7 @@ pub use local::{
     LocalSourceStatus, LocalStatus, RankBuckets,
 };
 pub use placement::Placement;
-pub use profile::{Role, WorkerProfile};
+pub use profile::{ModelType, ModelTypes, Role, WorkerProfile};
 pub use select::take_prompt;
 pub use shard::{Owner, owner, shard_info, write_owner};
 pub use shared::{age_ms, cursor, incarnation, read_cursor, state};

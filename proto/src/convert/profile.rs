@@ -6,7 +6,11 @@ use crate::{
     limits::{NAME_BYTES_MAX, WORKER_LABELS_MAX},
     pb,
 };
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    str::FromStr,
+};
 
 /// The phases of inference that a worker runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -48,6 +52,85 @@ impl FromStr for Role {
     }
 }
 
+/// A kind of requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ModelType {
+    /// Conversations.
+    Chat,
+    /// Plain text to be continued.
+    Completions,
+}
+
+impl ModelType {
+    const ALL: [(Self, &'static str, pb::ModelType); 2] = [
+        (Self::Chat, "chat", pb::ModelType::Chat),
+        (Self::Completions, "completions", pb::ModelType::Completions),
+    ];
+
+    /// Reads what a message says; none if it states nothing.
+    ///
+    /// # Errors
+    /// If there is no such kind.
+    pub fn read(field: &'static str, value: i32) -> Result<Option<Self>, ConvertError> {
+        if value == i32::from(pb::ModelType::Unspecified) {
+            return Ok(None);
+        }
+        let kind = Self::ALL.iter().find(|(.., at)| i32::from(*at) == value);
+        let unknown = || ConvertError::new(field, Problem::UnknownValue(value));
+        kind.map(|(kind, ..)| Some(*kind)).ok_or_else(unknown)
+    }
+}
+
+impl From<ModelType> for pb::ModelType {
+    fn from(kind: ModelType) -> Self {
+        match kind {
+            ModelType::Chat => Self::Chat,
+            ModelType::Completions => Self::Completions,
+        }
+    }
+}
+
+/// The kinds of requests that a worker serves; all of them if it states none. Its text form is `chat+completions`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct ModelTypes(BTreeSet<ModelType>);
+
+impl ModelTypes {
+    /// Whether it serves that kind.
+    #[must_use]
+    pub fn serves(&self, kind: ModelType) -> bool {
+        self.0.is_empty() || self.0.contains(&kind)
+    }
+}
+
+impl FromIterator<ModelType> for ModelTypes {
+    fn from_iter<I: IntoIterator<Item = ModelType>>(kinds: I) -> Self {
+        Self(kinds.into_iter().collect())
+    }
+}
+
+impl fmt::Display for ModelTypes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stated = ModelType::ALL.iter().filter(|(kind, ..)| self.0.contains(kind));
+        let names: Vec<_> = stated.map(|(_, name, _)| *name).collect();
+        f.write_str(&names.join("+"))
+    }
+}
+
+impl FromStr for ModelTypes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let read = |part: &str| {
+            let found = ModelType::ALL.iter().find(|(_, name, _)| *name == part.trim());
+            let found = found.map(|(kind, ..)| *kind);
+            found.ok_or_else(|| {
+                format!("{part:?} is not chat or completions; put + between to state both")
+            })
+        };
+        text.split('+').map(read).collect()
+    }
+}
+
 /// Facts about a worker for routers, besides its cache; the index stores and returns them unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WorkerProfile {
@@ -59,6 +142,8 @@ pub struct WorkerProfile {
     pub max_num_batched_tokens: Option<u64>,
     /// Anything else, by key; at most [`WORKER_LABELS_MAX`].
     pub labels: BTreeMap<String, String>,
+    /// The kinds of requests that it serves.
+    pub model_types: ModelTypes,
 }
 
 impl WorkerProfile {
@@ -84,6 +169,7 @@ impl WorkerProfile {
                 number(other.max_num_batched_tokens),
             ),
             ("profile.labels", pairs(self), pairs(other)),
+            ("profile.model_types", self.model_types.to_string(), other.model_types.to_string()),
         ];
         fields.into_iter().find(|(_, mine, theirs)| mine != theirs)
     }
@@ -107,11 +193,18 @@ impl TryFrom<pb::WorkerProfile> for WorkerProfile {
             }
             labels.insert(key, value);
         }
+        let mut model_types = BTreeSet::new();
+        for value in profile.model_types {
+            let kind = ModelType::read("model_types", value)?
+                .ok_or_else(|| ConvertError::new("model_types", Problem::UnknownValue(value)))?;
+            model_types.insert(kind);
+        }
         Ok(Self {
             role: *role,
             total_kv_blocks: profile.total_kv_blocks,
             max_num_batched_tokens: profile.max_num_batched_tokens,
             labels,
+            model_types: ModelTypes(model_types),
         })
     }
 }
@@ -128,6 +221,12 @@ impl From<&WorkerProfile> for pb::WorkerProfile {
             total_kv_blocks: profile.total_kv_blocks,
             max_num_batched_tokens: profile.max_num_batched_tokens,
             labels: labels.map(label).collect(),
+            model_types: profile
+                .model_types
+                .0
+                .iter()
+                .map(|kind| pb::ModelType::from(*kind).into())
+                .collect(),
         }
     }
 }
@@ -142,6 +241,7 @@ mod tests {
             total_kv_blocks: Some(0),
             max_num_batched_tokens: Some(8_192),
             labels: BTreeMap::from([("zone".to_owned(), String::new())]),
+            model_types: [ModelType::Completions].into_iter().collect(),
         }
     }
 
@@ -159,6 +259,18 @@ mod tests {
     }
 
     #[test]
+    fn kinds_of_requests_have_a_text_form() {
+        let both: ModelTypes = "completions+chat".parse().expect("kinds");
+        assert_eq!(both.to_string(), "chat+completions");
+        assert!(both.serves(ModelType::Chat) && both.serves(ModelType::Completions));
+        let chat: ModelTypes = "chat".parse().expect("a kind");
+        assert!(chat.serves(ModelType::Chat) && !chat.serves(ModelType::Completions));
+        assert!(ModelTypes::default().serves(ModelType::Chat), "who states none serves all");
+        let error = "embeddings".parse::<ModelTypes>().expect_err("refused");
+        assert_eq!(error, "\"embeddings\" is not chat or completions; put + between to state both");
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         let check = |change: fn(&mut pb::WorkerProfile), expected: &str| {
             let mut written = pb::WorkerProfile::from(&profile());
@@ -167,6 +279,8 @@ mod tests {
             assert_eq!(error.to_string(), expected);
         };
         check(|at| at.role = 9, "role has the unknown value 9");
+        check(|at| at.model_types = vec![0], "model_types has the unknown value 0");
+        check(|at| at.model_types = vec![1, 3], "model_types has the unknown value 3");
         check(
             |at| at.labels.push(at.labels[0].clone()),
             "labels[1].key repeats zone: each may be given once",
@@ -193,5 +307,9 @@ mod tests {
             differs("profile.total_kv_blocks", "0/none")
         );
         assert_eq!(other(|at| at.labels.clear()), differs("profile.labels", "zone=/none"));
+        assert_eq!(
+            other(|at| at.model_types = "chat".parse().expect("a kind")),
+            differs("profile.model_types", "completions/chat")
+        );
     }
 }

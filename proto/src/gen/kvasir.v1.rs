@@ -1044,6 +1044,9 @@ pub struct WorkerProfile {
     /// Labels, at most 64.
     #[prost(message, repeated, tag = "4")]
     pub labels: ::prost::alloc::vec::Vec<Label>,
+    /// The kinds of requests that it serves, each once; all of them if it states none.
+    #[prost(enumeration = "ModelType", repeated, tag = "5")]
+    pub model_types: ::prost::alloc::vec::Vec<i32>,
 }
 impl ::prost::Name for WorkerProfile {
     const NAME: &'static str = "WorkerProfile";
@@ -1436,6 +1439,39 @@ impl WorkerRole {
             "WORKER_ROLE_PREFILL" => Some(Self::Prefill),
             "WORKER_ROLE_DECODE" => Some(Self::Decode),
             "WORKER_ROLE_BOTH" => Some(Self::Both),
+            _ => None,
+        }
+    }
+}
+/// What kind of requests a worker serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ModelType {
+    /// Not stated.
+    Unspecified = 0,
+    /// Conversations: its engine has a chat template.
+    Chat = 1,
+    /// Plain text to be continued.
+    Completions = 2,
+}
+impl ModelType {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "MODEL_TYPE_UNSPECIFIED",
+            Self::Chat => "MODEL_TYPE_CHAT",
+            Self::Completions => "MODEL_TYPE_COMPLETIONS",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "MODEL_TYPE_UNSPECIFIED" => Some(Self::Unspecified),
+            "MODEL_TYPE_CHAT" => Some(Self::Chat),
+            "MODEL_TYPE_COMPLETIONS" => Some(Self::Completions),
             _ => None,
         }
     }
@@ -3392,12 +3428,19 @@ pub struct SelectWorkerRequest {
     /// Labels that the worker had better have, at most 64.
     #[prost(message, repeated, tag = "35")]
     pub preferred_labels: ::prost::alloc::vec::Vec<PreferredLabel>,
+    /// Only workers that serve this kind of requests; default any. Workers that state no kinds serve all.
+    #[prost(enumeration = "ModelType", tag = "36")]
+    pub model_type: i32,
     /// List in the answer what was known of each rank.
     #[prost(bool, tag = "40")]
     pub explain: bool,
     /// Choose, and do not count the request as load: for looking.
     #[prost(bool, tag = "41")]
     pub dry_run: bool,
+    /// Choose a worker that computes the prompt, too, if the fleet has prefill workers: disaggregated serving. Not with
+    /// `roles` or `dry_run`.
+    #[prost(bool, tag = "42")]
+    pub disaggregate: bool,
 }
 impl ::prost::Name for SelectWorkerRequest {
     const NAME: &'static str = "SelectWorkerRequest";
@@ -3557,6 +3600,35 @@ impl ::prost::Name for RouteOverhead {
         "/kvasir.v1.RouteOverhead".into()
     }
 }
+/// The worker that computes the prompt of a disaggregated request.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PrefillChoice {
+    /// The worker.
+    #[prost(string, tag = "1")]
+    pub worker_id: ::prost::alloc::string::String,
+    /// Its rank.
+    #[prost(uint32, tag = "2")]
+    pub dp_rank: u32,
+    /// Why it was chosen.
+    #[prost(enumeration = "DecisionReason", tag = "3")]
+    pub reason: i32,
+    /// Its cost.
+    #[prost(message, optional, tag = "4")]
+    pub cost: ::core::option::Option<RouteCost>,
+    /// What the index contributed.
+    #[prost(enumeration = "IndexOutcome", tag = "5")]
+    pub index: i32,
+}
+impl ::prost::Name for PrefillChoice {
+    const NAME: &'static str = "PrefillChoice";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.PrefillChoice".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.PrefillChoice".into()
+    }
+}
 /// A worker for a request.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SelectWorkerResponse {
@@ -3614,6 +3686,12 @@ pub struct SelectWorkerResponse {
     /// All ranks, if the request asks for them.
     #[prost(message, repeated, tag = "18")]
     pub explanations: ::prost::alloc::vec::Vec<RankExplanation>,
+    /// The worker that computes the prompt first; absent if `worker_id` computes it itself.
+    #[prost(message, optional, tag = "19")]
+    pub prefill: ::core::option::Option<PrefillChoice>,
+    /// Why there is a prefill worker, or none.
+    #[prost(enumeration = "PrefillOutcome", tag = "20")]
+    pub prefill_outcome: i32,
 }
 impl ::prost::Name for SelectWorkerResponse {
     const NAME: &'static str = "SelectWorkerResponse";
@@ -3720,6 +3798,10 @@ pub struct FreeRequest {
     /// router compares them with what it expected.
     #[prost(uint64, optional, tag = "5")]
     pub cached_tokens: ::core::option::Option<u64>,
+    /// Whether the prefill worker of a disaggregated request failed it, as `failed`. To go on without a prefill worker, free
+    /// the request and select a worker again without `disaggregate`.
+    #[prost(bool, optional, tag = "6")]
+    pub prefill_failed: ::core::option::Option<bool>,
 }
 impl ::prost::Name for FreeRequest {
     const NAME: &'static str = "FreeRequest";
@@ -4319,6 +4401,52 @@ impl IndexTrust {
         }
     }
 }
+/// What became of the choice of a prefill worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum PrefillOutcome {
+    /// The request did not ask for one.
+    Unspecified = 0,
+    /// `prefill` names it.
+    Chosen = 1,
+    /// No prefill worker is there, or none may have the request.
+    NoWorker = 2,
+    /// The worker has so much of the prompt that fewer tokens than --remote-prefill-tokens-min are left to compute.
+    MostlyCached = 3,
+    /// All prefill workers are above a busy threshold, or have enough to compute.
+    Busy = 4,
+    /// No other worker that may have the request is in the transfer domain of the prefill worker
+    /// (--transfer-domain-label).
+    NoDomain = 5,
+}
+impl PrefillOutcome {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "PREFILL_OUTCOME_UNSPECIFIED",
+            Self::Chosen => "PREFILL_OUTCOME_CHOSEN",
+            Self::NoWorker => "PREFILL_OUTCOME_NO_WORKER",
+            Self::MostlyCached => "PREFILL_OUTCOME_MOSTLY_CACHED",
+            Self::Busy => "PREFILL_OUTCOME_BUSY",
+            Self::NoDomain => "PREFILL_OUTCOME_NO_DOMAIN",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "PREFILL_OUTCOME_UNSPECIFIED" => Some(Self::Unspecified),
+            "PREFILL_OUTCOME_CHOSEN" => Some(Self::Chosen),
+            "PREFILL_OUTCOME_NO_WORKER" => Some(Self::NoWorker),
+            "PREFILL_OUTCOME_MOSTLY_CACHED" => Some(Self::MostlyCached),
+            "PREFILL_OUTCOME_BUSY" => Some(Self::Busy),
+            "PREFILL_OUTCOME_NO_DOMAIN" => Some(Self::NoDomain),
+            _ => None,
+        }
+    }
+}
 /// Generated client implementations.
 pub mod router_client {
     #![allow(
@@ -4444,8 +4572,8 @@ pub mod router_client {
                 .insert(GrpcMethod::new("kvasir.v1.Router", "SelectWorker"));
             self.inner.unary(req, path, codec).await
         }
-        /// Reports the first token of a request: the tokens of its prompt count as load no more, its blocks do. NOT_FOUND if
-        /// no such request is under way at this router.
+        /// Reports the first token of a request: the tokens of its prompt count as load no more, its blocks do. The load of its
+        /// prefill worker ends, if it has one. NOT_FOUND if no such request is under way at this router.
         pub async fn mark_prefill_completed(
             &mut self,
             request: impl tonic::IntoRequest<super::MarkPrefillCompletedRequest>,
@@ -4496,7 +4624,7 @@ pub mod router_client {
                 .insert(GrpcMethod::new("kvasir.v1.Router", "ReportOutput"));
             self.inner.unary(req, path, codec).await
         }
-        /// Reports the end of a request, good or bad: its worker has no load by it any more. NOT_FOUND if no such request is
+        /// Reports the end of a request, good or bad: its workers have no load by it any more. NOT_FOUND if no such request is
         /// under way at this router: it was freed before, its lease ended, or its worker is gone.
         pub async fn free(
             &mut self,

@@ -1349,8 +1349,8 @@ pub mod router_server {
             tonic::Response<crate::pb::SelectWorkerResponse>,
             tonic::Status,
         >;
-        /// Reports the first token of a request: the tokens of its prompt count as load no more, its blocks do. NOT_FOUND if
-        /// no such request is under way at this router.
+        /// Reports the first token of a request: the tokens of its prompt count as load no more, its blocks do. The load of its
+        /// prefill worker ends, if it has one. NOT_FOUND if no such request is under way at this router.
         async fn mark_prefill_completed(
             &self,
             request: tonic::Request<crate::pb::MarkPrefillCompletedRequest>,
@@ -1367,7 +1367,7 @@ pub mod router_server {
             tonic::Response<crate::pb::ReportOutputResponse>,
             tonic::Status,
         >;
-        /// Reports the end of a request, good or bad: its worker has no load by it any more. NOT_FOUND if no such request is
+        /// Reports the end of a request, good or bad: its workers have no load by it any more. NOT_FOUND if no such request is
         /// under way at this router: it was freed before, its lease ended, or its worker is gone.
         async fn free(
             &self,

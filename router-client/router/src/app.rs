@@ -116,7 +116,7 @@ fn start(
     http_listener: TcpListener,
 ) -> Result<Running, RunError> {
     let index = index(config)?;
-    let fleet = Arc::new(Fleet::new(config.router, index));
+    let fleet = Arc::new(Fleet::new(config.router, config.pools.clone(), index));
     let reports = Arc::new(KvMetricsAggregator::new(config.report_stale_after));
     let discovery = Discovery::new(&config.shards, Arc::clone(&fleet), Arc::clone(&reports));
     let discovery = Arc::new(discovery?);

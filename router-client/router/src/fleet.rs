@@ -4,8 +4,10 @@ use kvasir_proto::convert::Role;
 use kvasir_proto::types::{PartitionKey, WorkerId, WorkerKey};
 use parking_lot::RwLock;
 use router_client::ListedWorker;
-use router_client::route::{ActiveConfig, BusyThresholds, ConfigError, CostConfig, RankLoad};
-use router_client::router::{Filter, Index, Router, RouterConfig, RouterWorker};
+use router_client::route::{BusyThresholds, ConfigError, RankLoad};
+use router_client::router::{
+    Filter, Index, Pools, PoolsConfig, Router, RouterConfig, RouterWorker,
+};
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
@@ -17,6 +19,7 @@ pub const PARTITIONS_MAX: usize = 4_096;
 pub struct Fleet {
     /// Settings of all routers; the block size is each partition's own.
     config: RouterConfig,
+    pools: PoolsConfig,
     index: Index,
     partitions: RwLock<BTreeMap<PartitionKey, Partition>>,
     busy: RwLock<BusyThresholds>,
@@ -24,14 +27,13 @@ pub struct Fleet {
 
 /// The routers of one model and tenant, cheap to clone.
 ///
-/// Workers for prompts only are a pool of their own, which never tracks active blocks (document 004): a request goes there
-/// if it asks for the role `prefill` alone. All others are the main pool.
+/// A request goes to the prefill pool if it asks for the role `prefill` alone, or as part of disaggregated serving.
 #[derive(Debug, Clone)]
 pub struct Partition {
     /// Tokens per block.
     pub block_size: NonZeroU32,
-    main: Router,
-    prefill: Router,
+    /// Its workers.
+    pub pools: Pools,
 }
 
 /// All workers by partition and id.
@@ -42,9 +44,9 @@ pub type Listing = BTreeMap<PartitionKey, BTreeMap<WorkerId, ListedWorker>>;
 impl Fleet {
     /// No partition is known yet.
     #[must_use]
-    pub fn new(config: RouterConfig, index: Index) -> Self {
+    pub fn new(config: RouterConfig, pools: PoolsConfig, index: Index) -> Self {
         let busy = RwLock::new(config.select.busy);
-        Self { config, index, partitions: RwLock::default(), busy }
+        Self { config, pools, index, partitions: RwLock::default(), busy }
     }
 
     /// The routers of a model and tenant.
@@ -128,13 +130,8 @@ impl Fleet {
         let mut config = self.config;
         config.active.block_size = block_size;
         config.select.busy = *self.busy.read();
-        let main = Router::new(config, self.index.clone())?;
-        let pool = ActiveConfig::prefill_pool(block_size);
-        config.active.blocks = pool.blocks;
-        let weight = CostConfig::prefill_pool().active_prefill_weight;
-        config.select.cost.active_prefill_weight = weight;
-        let prefill = Router::new(config, self.index.clone())?;
-        Ok(Partition { block_size, main, prefill })
+        let pools = Pools::new(config, self.pools.clone(), self.index.clone())?;
+        Ok(Partition { block_size, pools })
     }
 }
 
@@ -154,25 +151,25 @@ impl Partition {
         let roles = &filter.roles;
         let asks_for_prefill = !roles.is_empty() && roles.iter().all(|role| *role == Role::Prefill);
         let is_pinned =
-            || filter.pin.as_ref().is_some_and(|pin| self.prefill.has_worker(&pin.worker));
+            || filter.pin.as_ref().is_some_and(|pin| self.pool(true).has_worker(&pin.worker));
         let is_prefill = asks_for_prefill || is_pinned();
         self.pool(is_prefill)
     }
 
     /// Both routers.
     pub fn routers(&self) -> impl Iterator<Item = &Router> {
-        [&self.main, &self.prefill].into_iter()
+        [self.pool(false), self.pool(true)].into_iter()
     }
 
     /// Both routers, each with whether it is that of the prefill pool.
     pub fn pools(&self) -> impl Iterator<Item = (bool, &Router)> {
-        [(false, &self.main), (true, &self.prefill)].into_iter()
+        [(false, self.pool(false)), (true, self.pool(true))].into_iter()
     }
 
     /// The router of one pool.
     #[must_use]
     pub const fn pool(&self, is_prefill: bool) -> &Router {
-        if is_prefill { &self.prefill } else { &self.main }
+        if is_prefill { self.pools.prefill() } else { self.pools.main() }
     }
 
     /// The load of each rank, by worker and rank.
@@ -184,13 +181,7 @@ impl Partition {
     }
 
     fn set_workers(&self, workers: &BTreeMap<WorkerId, ListedWorker>) {
-        let (mut main, mut prefill) = (Vec::new(), Vec::new());
-        for listed in workers.values() {
-            let pool = if listed.profile.role == Role::Prefill { &mut prefill } else { &mut main };
-            pool.extend(RouterWorker::of(listed));
-        }
-        self.main.set_workers(main);
-        self.prefill.set_workers(prefill);
+        self.pools.set_workers(workers.values().flat_map(RouterWorker::of));
     }
 }
 
@@ -225,7 +216,7 @@ mod tests {
     #[test]
     fn thresholds_change_while_models_come_and_go() {
         let config = RouterConfig::new(NonZeroU32::new(16).expect("not 0"));
-        let fleet = Arc::new(Fleet::new(config, Index::None));
+        let fleet = Arc::new(Fleet::new(config, PoolsConfig::default(), Index::None));
         let (done, ended) = channel();
         let (changing, ending) = (Arc::clone(&fleet), done.clone());
         let stop = Arc::new(AtomicBool::new(false));

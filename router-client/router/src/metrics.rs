@@ -46,6 +46,9 @@ const REJECTIONS: [&str; 9] = [
 const INDEX_OUTCOMES: [&str; 6] =
     ["not_needed", "answered", "partial", "timeout", "unavailable", "refused"];
 
+/// What becomes of the choice of a prefill worker.
+const PREFILL_OUTCOMES: [&str; 5] = ["chosen", "no_worker", "mostly_cached", "busy", "no_domain"];
+
 /// One label.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReasonLabel {
@@ -83,6 +86,7 @@ pub struct RequestMetrics {
     decisions: Family<ReasonLabel, Counter>,
     rejections: Family<ReasonLabel, Counter>,
     index: Family<OutcomeLabel, Counter>,
+    prefill: Family<OutcomeLabel, Counter>,
     overhead: Family<PhaseLabel, Histogram, fn() -> Histogram>,
     input_tokens: Histogram,
     hit_ratio: Histogram,
@@ -117,6 +121,7 @@ impl RequestMetrics {
             decisions: Family::default(),
             rejections: Family::default(),
             index: Family::default(),
+            prefill: Family::default(),
             // From 1 us to 8 s.
             overhead: Family::new_with_constructor(|| {
                 Histogram::new(exponential_buckets(1e-6, 4.0, 12))
@@ -142,6 +147,9 @@ impl RequestMetrics {
         for outcome in INDEX_OUTCOMES {
             drop(metrics.index.get_or_create(&OutcomeLabel { outcome }));
         }
+        for outcome in PREFILL_OUTCOMES {
+            drop(metrics.prefill.get_or_create(&OutcomeLabel { outcome }));
+        }
         let at = &metrics;
         registry.register("decisions", "Workers chosen, by reason", at.decisions.clone());
         registry.register(
@@ -151,6 +159,8 @@ impl RequestMetrics {
         );
         let help = "What the index contributed to decisions";
         registry.register("index_outcomes", help, at.index.clone());
+        let help = "What became of the choice of a prefill worker for disaggregated requests";
+        registry.register("prefill_outcomes", help, at.prefill.clone());
         let help = "Time that decisions took, by phase";
         registry.register("overhead_seconds", help, at.overhead.clone());
         let help = "Tokens of prompts that got a worker";
@@ -169,6 +179,11 @@ impl RequestMetrics {
         self.decisions.get_or_create(&ReasonLabel { reason }).inc();
         self.index.get_or_create(&OutcomeLabel { outcome: index }).inc();
         self.input_tokens.observe(input_tokens as f64);
+    }
+
+    /// A disaggregated request got a prefill worker, or none.
+    pub fn prefill(&self, outcome: &'static str) {
+        self.prefill.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
     /// A share of a prompt was expected in the chosen worker's cache.

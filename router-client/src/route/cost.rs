@@ -149,7 +149,7 @@ pub(super) fn check_weight(weight: f64) -> Result<(), ConfigError> {
 impl Prices {
     /// The cost at a worker. All terms are finite and at least 0 for settings that can be used.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn cost(&self, input: &CostInput) -> Cost {
         let credited_blocks = input.overlap.credited(&self.config.credits);
         // Never negative: an index may know of more blocks than the request has whole ones.

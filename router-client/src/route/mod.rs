@@ -43,9 +43,9 @@ pub use queue::{
     QueuePolicy, Released, Ticket, Wait,
 };
 pub use select::{
-    BusyThresholds, Candidate, Constraints, Decision, Explanation, Mode, Pin, PreferenceWeights,
-    Preferences, PreferredLabel, Question, Reason, Removed, SelectConfig, SelectError, Selector,
-    SlowStart,
+    BusyThresholds, Candidate, Candidates, Constraints, Decision, Explanation, Mode, Pin,
+    PreferenceWeights, Preferences, PreferredLabel, Question, Reason, Removed, SelectConfig,
+    SelectError, Selector, SlowStart,
 };
 pub use sessions::{
     SESSION_ID_BYTES_MAX, SESSION_TTL_MAX, SESSION_TTL_MIN, SESSIONS_MAX, Sessions,

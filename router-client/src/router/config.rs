@@ -4,7 +4,7 @@ use crate::route::{
     TrustConfig,
 };
 use crate::workers::ListedWorker;
-use kvasir_proto::convert::{Role, WorkerProfile};
+use kvasir_proto::convert::{ModelType, Role, WorkerProfile};
 use kvasir_proto::types::{WorkerId, WorkerKey};
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -63,6 +63,8 @@ pub struct Hints {
     pub adapter: Option<String>,
     /// Tokens of output that the client expects (`osl` of document 004).
     pub expected_output_tokens: Option<u64>,
+    /// Whether another worker computes its prompt: then its tokens do not count as load where it is generated.
+    pub is_prefill_remote: bool,
     /// How many seconds earlier it counts as arrived in the queue.
     pub latency_sensitivity_secs: f64,
     /// Longest wait in the queue; none: as long as the caller waits.
@@ -86,6 +88,8 @@ pub struct Filter {
     pub roles: Vec<Role>,
     /// Only workers with all these labels, by key and value.
     pub labels: Vec<(String, String)>,
+    /// Only workers that serve this kind of requests.
+    pub model_type: Option<ModelType>,
 }
 
 // === impl RouterConfig ===
@@ -174,6 +178,7 @@ impl Filter {
             excluded: self.excluded.as_ref(),
             roles: &self.roles,
             labels: &self.labels,
+            model_type: self.model_type,
         }
     }
 }

@@ -11,6 +11,9 @@ mod config;
 mod error;
 mod index;
 mod outcome;
+mod pools;
+#[cfg(test)]
+mod pools_test;
 mod reservation;
 mod shared;
 mod state;
@@ -22,6 +25,7 @@ pub use config::{Filter, Hints, RouterConfig, RouterWorker};
 pub use error::RouteError;
 pub use index::{Index, IndexUse};
 pub use outcome::{Choice, Ended, Freed};
+pub use pools::{Detached, Placement, Pools, PoolsConfig, PrefillOutcome};
 pub use reservation::Reservation;
 pub use state::RouterCounts;
 pub use waiting::Queued;
@@ -171,8 +175,13 @@ impl Router {
         prompt: &HashedPrompt,
         hints: &Hints,
     ) -> Result<Choice, RouteError> {
+        self.preview(prompt, &Hints { explain: true, ..hints.clone() }).await
+    }
+
+    /// [`Router::explain`] without the list of ranks, unless the hints ask for it.
+    async fn preview(&self, prompt: &HashedPrompt, hints: &Hints) -> Result<Choice, RouteError> {
         let chain = prompt.sequence_hashes();
-        let question = Question { explain: true, ..self.question(prompt, hints)? };
+        let question = self.question(prompt, hints)?;
         let pending = Pending { question, hints, chain: &chain, arrived: None };
         let overlaps = self.overlaps(prompt, &pending.question).await;
         let (begin, now) = (Instant::now(), self.shared.now());
@@ -222,6 +231,22 @@ impl Router {
     #[must_use]
     pub fn has_worker(&self, worker: &WorkerId) -> bool {
         self.shared.state().has_worker(worker)
+    }
+
+    /// Whether there are workers at all.
+    #[must_use]
+    pub fn has_workers(&self) -> bool {
+        self.shared.state().has_workers()
+    }
+
+    /// The value of a label of a worker.
+    fn label(&self, worker: &WorkerKey, label: &str) -> Option<String> {
+        self.shared.state().label(worker, label).cloned()
+    }
+
+    /// An id that no other request has.
+    fn new_request_id(&self) -> String {
+        self.shared.state().new_id()
     }
 
     /// Whether a request of this router with that id is under way.

@@ -4,9 +4,10 @@ use super::index::{Held, Overlaps};
 use super::waiting::Waiter;
 use super::workers::{Member, Workers};
 use crate::route::{
-    ActiveLoads, BusyThresholds, Candidate, ConfigError, Decision, Lane, Mode, NewRequest,
-    Outliers, Preferences, PromptBlocks, Question, Queue, QueueConfig, RankLoad, Replication,
-    RequestKey, RouterId, Selector, Sessions, SyncCounts, SyncMessage, TierBlocks, Trust, Update,
+    ActiveLoads, BusyThresholds, Candidate, Candidates, ConfigError, Decision, Lane, Mode,
+    NewRequest, Outliers, Preferences, PromptBlocks, Question, Queue, QueueConfig, RankLoad,
+    Replication, RequestKey, RouterId, Selector, Sessions, SharedBlocks, SyncCounts, SyncMessage,
+    TierBlocks, Trust, Update,
 };
 use kvasir_proto::convert::WorkerProfile;
 use kvasir_proto::types::{SequenceHash, WorkerId, WorkerKey};
@@ -124,6 +125,14 @@ impl State {
 
     pub(super) fn has_worker(&self, worker: &WorkerId) -> bool {
         self.workers.has_worker(worker)
+    }
+
+    pub(super) fn has_workers(&self) -> bool {
+        !self.workers.members().is_empty()
+    }
+
+    pub(super) fn label(&self, worker: &WorkerKey, label: &str) -> Option<&String> {
+        self.workers.member(worker)?.worker.profile.labels.get(label)
     }
 
     pub(super) fn loads(&self) -> Vec<(WorkerKey, RankLoad)> {
@@ -284,7 +293,10 @@ impl State {
         let Pending { question, hints, chain, .. } = pending;
         let key = match &hints.request_id {
             Some(id) => self.key(id)?,
-            None => self.new_key()?,
+            None => {
+                let id = self.new_id();
+                self.key(&id)?
+            }
         };
         if self.active.placed(&key).is_some() {
             return Err(RouteError::DuplicateId);
@@ -299,7 +311,10 @@ impl State {
                 rank: member.rank,
                 blocks: PromptBlocks::Chain(chain),
                 input_tokens: question.input_tokens,
-                prefill_tokens: decision.cost.booked_prefill_tokens(),
+                prefill_tokens: match hints.is_prefill_remote {
+                    true => 0,
+                    false => decision.cost.booked_prefill_tokens(),
+                },
                 expected_output_tokens: hints.expected_output_tokens,
             };
             // A request that is beyond a limit is served all the same: it only does not count.
@@ -320,11 +335,11 @@ impl State {
         Ok((key, decision))
     }
 
-    /// A key that no other request has, of this router, of one before a restart, or of a replica: reports that reach the
+    /// An id that no other request has, of this router, of one before a restart, or of a replica: reports that reach the
     /// wrong one change nothing.
-    fn new_key(&mut self) -> Result<RequestKey, ConfigError> {
+    pub(super) fn new_id(&mut self) -> String {
         self.requests += 1;
-        self.key(&format!("{:016x}-{}", self.router.0, self.requests))
+        format!("{:016x}-{}", self.router.0, self.requests)
     }
 
     /// Whether a request of this router with that id is under way.
@@ -342,29 +357,14 @@ impl State {
     ) -> Result<Decision, RouteError> {
         let Pending { question, hints, chain, .. } = pending;
         let Self { workers, active, outliers, sessions, seeds, draws, selector, .. } = self;
-        let shared = active.shared(chain);
-        let held = workers.by_member(&overlaps.by_rank);
-        let has_ejected = outliers.has_ejected(now);
-        let candidates: Vec<_> = workers
-            .members()
-            .iter()
-            .enumerate()
-            .map(|(number, member)| {
-                let nothing = Held { blocks: TierBlocks::default(), trust: Trust::Full };
-                let Held { blocks, trust } = held.get(number).copied().flatten().unwrap_or(nothing);
-                Candidate {
-                    key: &member.worker.key,
-                    profile: &member.worker.profile,
-                    adapters: &member.worker.adapters,
-                    load: active.load(member.rank),
-                    shared_blocks: shared.of(member.rank),
-                    overlap: blocks,
-                    trust,
-                    age: member.joined.map_or(Duration::MAX, |at| now.saturating_sub(at)),
-                    is_ejected: has_ejected && outliers.is_ejected(&member.worker.key.worker, now),
-                }
-            })
-            .collect();
+        let candidates = Members {
+            members: workers.members(),
+            held: workers.by_member(&overlaps.by_rank),
+            shared: active.shared(chain),
+            active,
+            outliers: outliers.has_ejected(now).then_some(outliers),
+            now,
+        };
         let session = hints.session.as_deref();
         let session = session.zip(sessions.as_ref()).and_then(|(id, at)| at.rank_of(id, now));
         let preferences = Preferences { session, ..question.preferences };
@@ -379,6 +379,44 @@ impl State {
             selector.clone().select(&question, &candidates, &mut draw)
         };
         Ok(chosen?)
+    }
+}
+
+/// The ranks of a decision.
+struct Members<'a> {
+    members: &'a [Member],
+    /// By number; empty if nobody holds anything.
+    held: Vec<Option<Held>>,
+    shared: SharedBlocks,
+    active: &'a ActiveLoads,
+    /// None if nobody failed of late.
+    outliers: Option<&'a Outliers>,
+    now: Duration,
+}
+
+impl Candidates for Members<'_> {
+    fn count(&self) -> usize {
+        self.members.len()
+    }
+
+    // In a call of its own, this would write down a lot that a decision does not read.
+    #[inline(always)]
+    fn at(&self, number: usize) -> Option<Candidate<'_>> {
+        let Member { worker, rank, joined } = self.members.get(number)?;
+        let nothing = Held { blocks: TierBlocks::default(), trust: Trust::Full };
+        let Held { blocks, trust } = self.held.get(number).copied().flatten().unwrap_or(nothing);
+        let is_ejected = |outliers: &Outliers| outliers.is_ejected(&worker.key.worker, self.now);
+        Some(Candidate {
+            key: &worker.key,
+            profile: &worker.profile,
+            adapters: &worker.adapters,
+            load: self.active.load(*rank),
+            shared_blocks: self.shared.of(*rank),
+            overlap: blocks,
+            trust,
+            age: joined.map_or(Duration::MAX, |at| self.now.saturating_sub(at)),
+            is_ejected: self.outliers.is_some_and(is_ejected),
+        })
     }
 }
 

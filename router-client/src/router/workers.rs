@@ -31,6 +31,11 @@ impl Workers {
         &self.members
     }
 
+    /// A rank by its key.
+    pub(super) fn member(&self, key: &WorkerKey) -> Option<&Member> {
+        self.members.get(*self.numbers.get(key)?)
+    }
+
     /// Workers, each counted once.
     pub(super) const fn count(&self) -> usize {
         self.count

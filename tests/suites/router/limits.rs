@@ -15,6 +15,7 @@ async fn register(fleet: &mut Fleet, id: &str, role: pb::WorkerRole) -> Result<(
         max_num_batched_tokens: Some(64),
         total_kv_blocks: Some(100),
         labels: vec![pb::Label { key: "zone".to_owned(), value: id.to_owned() }],
+        ..Default::default()
     };
     let request = pb::RegisterWorkerRequest {
         worker_id: id.to_owned(),

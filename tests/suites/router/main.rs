@@ -3,6 +3,7 @@
 
 mod chaos;
 mod decisions;
+mod disaggregated;
 mod fleet;
 mod gateway;
 mod limits;

@@ -166,7 +166,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("router-client::route", "error cost trust active sync outliers queue sessions select"),
     (
         "router-client::router",
-        "config error index waiting outcome workers state shared reservation builder",
+        "config error index waiting outcome workers state shared reservation builder pools",
     ),
     ("router-client::route::active", "slab chains key rank request config loads"),
     ("router-client::route::sync", "config counts message changes pack peers answers replication"),

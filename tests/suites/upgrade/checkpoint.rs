@@ -101,6 +101,7 @@ async fn register(client: &mut Indexer, worker: &str, copies: pb::CopyMode) -> R
             total_kv_blocks: Some(4_096),
             max_num_batched_tokens: Some(8_192),
             labels,
+            ..Default::default()
         }),
         ..Default::default()
     };

@@ -14,6 +14,7 @@ MODEL = "model"
 TENANT = "tenant"
 TOKENS = [7, 1 << 31, 0, 5]
 EXPECTED_CACHED_TOKENS = 48
+PREFILL_WORKER = "prefill-0"
 WORKERS = [("worker-0", 0), ("worker-0", 1), ("worker-1", 0)]
 
 Context = Any
@@ -138,6 +139,9 @@ class FakeRouter:
         if not request.dry_run:
             answer.request_id = request.request_id or f"made-{self._turn}"
             self.active[answer.request_id] = worker_id, dp_rank
+        if request.disaggregate:
+            answer.prefill.worker_id = PREFILL_WORKER
+            answer.prefill_outcome = pb.PREFILL_OUTCOME_CHOSEN
         await self.answers.wait()
         return answer
 

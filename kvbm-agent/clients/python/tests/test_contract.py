@@ -17,6 +17,9 @@ from kvasir import (
     Engine,
     IndexOutcome,
     IndexTrust,
+    ModelType,
+    PrefillChoice,
+    PrefillOutcome,
     RankExplanation,
     RankLoad,
     RemovedRanks,
@@ -81,10 +84,12 @@ def test_enumerations_match_the_contract() -> None:
         (WorkerState, types_pb2.WorkerState, "WORKER_STATE_"),
         (Engine, types_pb2.Engine, "ENGINE_"),
         (WorkerRole, indexer_pb2.WorkerRole, "WORKER_ROLE_"),
+        (ModelType, indexer_pb2.ModelType, "MODEL_TYPE_"),
         (RouterMode, router_pb2.RouterMode, "ROUTER_MODE_"),
         (DecisionReason, router_pb2.DecisionReason, "DECISION_REASON_"),
         (IndexOutcome, router_pb2.IndexOutcome, "INDEX_OUTCOME_"),
         (IndexTrust, router_pb2.IndexTrust, "INDEX_TRUST_"),
+        (PrefillOutcome, router_pb2.PrefillOutcome, "PREFILL_OUTCOME_"),
     ]:
         names = {name[len(prefix) :]: value for name, value in theirs.items()}
         if ours in (Tier, Engine):
@@ -123,6 +128,7 @@ def test_the_routers_answers_match_the_contract() -> None:
     pairs: list[tuple[Any, type[Message]]] = [
         (BusyThresholds, router_pb2.BusyThresholds),
         (Decision, router_pb2.SelectWorkerResponse),
+        (PrefillChoice, router_pb2.PrefillChoice),
         (RankExplanation, router_pb2.RankExplanation),
         (RankLoad, router_pb2.RankLoad),
         (RemovedRanks, router_pb2.RemovedRanks),

@@ -9,14 +9,21 @@ import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
+from typing import Any, Optional
 
 import pytest
 from conftest import AGENT_VARIABLE, REPOSITORY, Routers, Server
 from grpc_tools import protoc
+from test_publisher import TOKENS
+from test_routing import by_worker, register
 
 from kvasir import Indexer, Router
 
 README = pathlib.Path(__file__).resolve().parents[1] / "README.md"
+
+
+def examples() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.S)
 
 
 def run(example: str, target: str, served: str) -> None:
@@ -29,7 +36,7 @@ def test_the_examples_run(
     server: Server, routers: Routers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = README.read_text()
-    find, route, reservation, loads, wire = re.findall(r"```python\n(.*?)```", text, flags=re.S)
+    find, route, reservation, _, loads, wire = examples()
 
     def check_printed() -> None:
         printed = capsys.readouterr().out.strip()
@@ -74,6 +81,33 @@ async def run_reservation(example: str, process: Server) -> None:
         await eval(compile(example, str(README), "exec", flags=flags), names)
         assert sent == [("gpu-0", 0, 1), ("gpu-0", 0, 2), ("gpu-0", 0, 3)]
         assert [rank.routed.requests for rank in (await router.loads()).ranks] == [0]
+
+
+async def test_the_example_with_a_prefill_worker_runs(server: Server, routers: Routers) -> None:
+    register(server, "worker-0", "DECODE", "a")
+    register(server, "worker-1", "PREFILL", "a")
+    computed: list[str] = []
+
+    async def compute(worker_id: str, dp_rank: int, tokens: Sequence[int]) -> str:
+        computed.append(worker_id)
+        if len(computed) == 2:
+            raise ConnectionResetError(worker_id)
+        return "transfer"
+
+    async def finish(
+        worker_id: str, dp_rank: int, tokens: Sequence[int], transfer: Optional[str]
+    ) -> tuple[str, Optional[str]]:
+        return worker_id, transfer
+
+    process = routers("--remote-prefill-tokens-min", "1")
+    async with Router(process.target, "model") as router:
+        names: dict[str, Any] = {"router": router, "compute": compute, "finish": finish}
+        exec(compile(examples()[3], str(README), "exec"), names)
+        assert await names["generate"](TOKENS) == ("worker-0", "transfer")
+        # The second time, the prefill worker fails.
+        assert await names["generate"](TOKENS) == ("worker-0", None)
+        assert computed == ["worker-1"] * 2
+        assert set(by_worker(await router.loads()).values()) == {(0, 0, 0)}
 
 
 def test_the_contracts_client_runs(server: Server, tmp_path: pathlib.Path) -> None:

@@ -176,6 +176,13 @@ async def test_callers_may_exclude_workers_themselves() -> None:
             await collect(routed.client.generate(TOKENS, excluded=["worker-0", "worker-1"]))
 
 
+async def test_a_prefill_worker_is_not_for_this_client() -> None:
+    async with Routed() as routed:
+        with pytest.raises(InvalidArgumentError, match="disaggregate"):
+            routed.client.generate(TOKENS, disaggregate=True)
+        await collect(routed.client.generate(TOKENS, disaggregate=False))
+
+
 async def test_a_named_worker_is_tried_once() -> None:
     async with Routed() as routed:
         routed.workers.failures = {"worker-0": 0}

@@ -6,7 +6,15 @@ import logging
 
 import grpc
 import pytest
-from fake_router import EXPECTED_CACHED_TOKENS, MODEL, TENANT, TOKENS, FakeRouter, client
+from fake_router import (
+    EXPECTED_CACHED_TOKENS,
+    MODEL,
+    PREFILL_WORKER,
+    TENANT,
+    TOKENS,
+    FakeRouter,
+    client,
+)
 
 from kvasir import (
     BusyThresholds,
@@ -14,8 +22,10 @@ from kvasir import (
     DeadlineError,
     InvalidArgumentError,
     NotFoundError,
+    PrefillOutcome,
     RankLoad,
     RefusedError,
+    Reservation,
     Router,
     RouterLoads,
     RouterRankLoad,
@@ -47,6 +57,7 @@ async def test_a_request_is_reported_from_its_start_to_its_end() -> None:
         assert free.HasField("failed")
         assert not free.failed
         assert not free.HasField("cached_tokens")
+        assert not free.HasField("prefill_failed")
         # It has ended: nothing more is reported.
         assert await reservation.free(failed=True) == EXPECTED_CACHED_TOKENS
         assert not await reservation.first_token()
@@ -89,6 +100,48 @@ async def test_an_exception_tells_that_the_worker_failed() -> None:
         first, second = fake.frees
         assert first.failed
         assert not second.HasField("failed")
+
+
+async def test_a_prefill_worker_that_failed_is_reported() -> None:
+    async with FakeRouter() as fake, client(fake) as router:
+        async with await router.select(tokens=TOKENS, disaggregate=True) as reservation:
+            decision = reservation.response
+            assert decision.prefill is not None
+            assert decision.prefill.worker_id == PREFILL_WORKER
+            assert decision.prefill_outcome is PrefillOutcome.CHOSEN
+            await reservation.free(prefill_failed=True)
+        async with await router.select(tokens=TOKENS) as reservation:
+            assert reservation.response.prefill is None
+            assert reservation.response.prefill_outcome is PrefillOutcome.UNSPECIFIED
+            await reservation.free(failed=True, prefill_failed=False)
+        first, second = fake.frees
+        assert first.prefill_failed
+        assert not first.HasField("failed")
+        assert second.failed
+        assert second.HasField("prefill_failed")
+        assert not second.prefill_failed
+
+
+async def test_an_exception_before_the_first_token_may_be_the_prefill_workers() -> None:
+    async with FakeRouter() as fake, client(fake) as router:
+
+        async def fail(reservation: Reservation) -> None:
+            async with reservation:
+                raise ConnectionResetError
+
+        for report in (None, "first_token", "output_tokens", "report_soon"):
+            reservation = await router.select(tokens=TOKENS, disaggregate=True)
+            if report == "first_token":
+                await reservation.first_token()
+            elif report == "output_tokens":
+                await reservation.output_tokens(1)
+            elif report == "report_soon":
+                reservation.report_soon(1)
+            with pytest.raises(ConnectionResetError):
+                await fail(reservation)
+            free = fake.frees[-1]
+            assert free.HasField("failed") is free.failed is (report is not None)
+            assert not free.HasField("prefill_failed")
 
 
 async def hang(router: Router, inside: asyncio.Event) -> None:

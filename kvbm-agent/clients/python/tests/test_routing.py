@@ -15,7 +15,9 @@ from kvasir import (
     DecisionReason,
     IndexOutcome,
     IndexTrust,
+    ModelType,
     NotFoundError,
+    PrefillOutcome,
     RefusedError,
     RoutedClient,
     Router,
@@ -31,13 +33,14 @@ from kvasir._gen import indexer_pb2
 STEP_TOKENS = 16
 
 
-def register(server: Server, worker_id: str, role: str, zone: str) -> None:
+def register(server: Server, worker_id: str, role: str, zone: str, *model_types: str) -> None:
     """Registers a worker with what routers want to know of it."""
     profile = indexer_pb2.WorkerProfile(
         role=f"WORKER_ROLE_{role}",
         total_kv_blocks=100,
         max_num_batched_tokens=STEP_TOKENS,
         labels=[indexer_pb2.Label(key="zone", value=zone)],
+        model_types=[f"MODEL_TYPE_{kind}" for kind in model_types],
     )
     request = indexer_pb2.RegisterWorkerRequest(
         worker_id=worker_id, model="model", block_size=4, profile=profile
@@ -114,8 +117,8 @@ async def test_a_prompt_goes_where_it_is_cached(publishers: Publishers, routers:
 
 async def test_hints_decide(server: Server, routers: Routers) -> None:
     register(server, "worker-0", "DECODE", "a")
-    register(server, "worker-1", "BOTH", "b")
-    register(server, "worker-2", "BOTH", "b")
+    register(server, "worker-1", "BOTH", "b", "CHAT")
+    register(server, "worker-2", "BOTH", "b", "CHAT", "COMPLETIONS")
     register(server, "worker-3", "PREFILL", "b")
     async with Router(routers().target, "model") as router:
 
@@ -138,11 +141,71 @@ async def test_hints_decide(server: Server, routers: Routers) -> None:
         assert await chosen(required_labels={"zone": "a"}) == {"worker-0"}
         assert await chosen(roles=[WorkerRole.DECODE]) == {"worker-0"}
         assert await chosen(roles=[WorkerRole.PREFILL]) == {"worker-3"}
+        # A worker that states no kind of requests serves all.
+        completions = await chosen(mode=RouterMode.ROUND_ROBIN, model_type=ModelType.COMPLETIONS)
+        assert completions == {"worker-0", "worker-2"}
+        chat = await chosen(mode=RouterMode.ROUND_ROBIN, model_type=ModelType.CHAT)
+        assert chat == workers
         assert len(await chosen(session_id="session", temperature=0.0)) == 1
         preferred = {("zone", "a"): 8.0, ("zone", "b"): -8.0}
         assert await chosen(preferred_labels=preferred) == {"worker-0"}
         loads = by_worker(await router.loads())
         assert set(loads.values()) == {(0, 0, 0)}
+
+
+async def test_a_prompt_is_computed_by_a_prefill_worker(server: Server, routers: Routers) -> None:
+    register(server, "worker-0", "DECODE", "a")
+    register(server, "worker-1", "PREFILL", "a")
+    flags = ["--remote-prefill-tokens-min", str(len(TOKENS)), "--ejection-failures", "1"]
+    async with Router(routers(*flags).target, "model") as router:
+        async with await router.select(tokens=TOKENS, disaggregate=True) as reservation:
+            decision = reservation.response
+            assert reservation.worker_id == "worker-0"
+            assert decision.prefill is not None
+            assert (decision.prefill.worker_id, decision.prefill.dp_rank) == ("worker-1", 0)
+            assert decision.prefill.reason is DecisionReason.ONLY_ONE
+            assert decision.prefill.index is IndexOutcome.ANSWERED
+            assert decision.prefill.cost.new_prefill_tokens == len(TOKENS)
+            assert decision.prefill_outcome is PrefillOutcome.CHOSEN
+            loads = by_worker(await router.loads())
+            assert (loads["worker-0"][0], loads["worker-1"][0]) == (1, 1)
+            assert await reservation.first_token()
+            loads = by_worker(await router.loads())
+            assert (loads["worker-0"][0], loads["worker-1"][0]) == (1, 0)
+        # A request does without if it does not ask, or if so little is left to compute.
+        async with await router.select(tokens=TOKENS) as reservation:
+            assert reservation.response.prefill is None
+            assert reservation.response.prefill_outcome is PrefillOutcome.UNSPECIFIED
+        async with await router.select(tokens=TOKENS[:-1], disaggregate=True) as reservation:
+            assert reservation.response.prefill is None
+            assert reservation.response.prefill_outcome is PrefillOutcome.MOSTLY_CACHED
+        excluded = ["worker-1"]
+        async with await router.select(
+            tokens=TOKENS, disaggregate=True, excluded=excluded
+        ) as reservation:
+            assert reservation.response.prefill_outcome is PrefillOutcome.NO_WORKER
+        assert set(by_worker(await router.loads()).values()) == {(0, 0, 0)}
+
+
+async def test_a_prefill_worker_that_failed_is_avoided(server: Server, routers: Routers) -> None:
+    register(server, "worker-0", "DECODE", "a")
+    register(server, "worker-1", "PREFILL", "a")
+    register(server, "worker-2", "PREFILL", "a")
+    flags = ["--remote-prefill-tokens-min", str(len(TOKENS)), "--ejection-failures", "1"]
+    async with Router(routers(*flags).target, "model") as router:
+
+        async def chosen(*, prefill_failed: bool) -> str:
+            async with await router.select(tokens=TOKENS, disaggregate=True) as reservation:
+                prefill = reservation.response.prefill
+                assert (reservation.worker_id, prefill is None) == ("worker-0", False)
+                assert prefill is not None
+                await reservation.free(prefill_failed=prefill_failed)
+                return prefill.worker_id
+
+        failed = await chosen(prefill_failed=True)
+        others = {await chosen(prefill_failed=False) for _ in range(6)}
+        assert others == {"worker-1", "worker-2"} - {failed}
+        assert set(by_worker(await router.loads()).values()) == {(0, 0, 0)}
 
 
 async def test_refusals(publishers: Publishers, routers: Routers) -> None:

@@ -13,7 +13,10 @@ from kvasir import (
     IndexOutcome,
     IndexTrust,
     InvalidArgumentError,
+    ModelType,
     MultimodalItem,
+    PrefillChoice,
+    PrefillOutcome,
     RankExplanation,
     RankLoad,
     RemovedRanks,
@@ -47,13 +50,15 @@ async def test_hints_are_sent() -> None:
         "allowed": {"worker-0"},
         "excluded": ["worker-1"],
         "roles": [WorkerRole.BOTH, WorkerRole.UNSPECIFIED],
+        "model_type": ModelType.COMPLETIONS,
         "required_labels": {"zone": "a"},
         "preferred_labels": {("disk", "fast"): 2.0, ("spot", "yes"): -1.0},
         "queue_timeout": 1.5,
         "explain": True,
         "dry_run": True,
     }
-    assert hints.keys() == SelectHints.__annotations__.keys()
+    # This one does not go with all others.
+    assert hints.keys() | {"disaggregate"} == SelectHints.__annotations__.keys()
     expected = pb.SelectWorkerRequest(
         model=MODEL,
         tenant=TENANT,
@@ -74,6 +79,7 @@ async def test_hints_are_sent() -> None:
         allowed_worker_ids=["worker-0"],
         excluded_worker_ids=["worker-1"],
         roles=["WORKER_ROLE_BOTH", "WORKER_ROLE_UNSPECIFIED"],
+        model_type="MODEL_TYPE_COMPLETIONS",
         required_labels=[indexer_pb2.Label(key="zone", value="a")],
         preferred_labels=[
             pb.PreferredLabel(key="disk", value="fast", weight=2.0),
@@ -82,10 +88,10 @@ async def test_hints_are_sent() -> None:
         explain=True,
         dry_run=True,
     )
-    # Every field but the other forms of the prompt.
+    # Every field but that one and the other forms of the prompt.
     sent = {field.name for field, _ in expected.ListFields()}
     known = {field.name for field in pb.SelectWorkerRequest.DESCRIPTOR.fields}
-    assert known - sent == {"token_ids", "local_hashes", "input_tokens"}
+    assert known - sent == {"token_ids", "local_hashes", "input_tokens", "disaggregate"}
     async with FakeRouter() as fake, client(fake, block_size=16) as router:
         await router.select(tokens=TOKENS, **hints)
         assert fake.requests.pop() == expected
@@ -96,6 +102,10 @@ async def test_hints_are_sent() -> None:
             assert not request.HasField("queue_timeout_ms")
             assert not request.HasField("pinned")
             assert not request.HasField("overlap_score_weight")
+            assert request.model_type == indexer_pb2.MODEL_TYPE_UNSPECIFIED
+            assert not request.disaggregate
+        async with await router.select(tokens=TOKENS, disaggregate=True, roles=[]):
+            assert fake.requests[-1].disaggregate
         async with await router.select(tokens=TOKENS, queue_timeout=1e9, worker_id="worker-1"):
             assert fake.requests[-1].queue_timeout_ms == 25_000
             assert not fake.requests[-1].pinned.HasField("dp_rank")
@@ -126,6 +136,9 @@ async def test_hints_are_sent() -> None:
         ("allowed", {"allowed": "worker-0"}),
         ("excluded[1]", {"excluded": ["worker-0", ""]}),
         ("roles", {"roles": ["both"]}),
+        ("model_type", {"model_type": "chat"}),
+        ("disaggregate", {"disaggregate": True, "roles": [WorkerRole.DECODE]}),
+        ("disaggregate", {"disaggregate": True, "dry_run": True}),
         ("required_labels", {"required_labels": {"": "a"}}),
         ("preferred_labels", {"preferred_labels": {("zone", "a"): float("inf")}}),
         ("overlap_score_weight", {"overlap_score_weight": -1}),
@@ -209,6 +222,14 @@ def test_decisions_are_read_completely() -> None:
                 score=9.5,
             )
         ],
+        prefill=pb.PrefillChoice(
+            worker_id="worker-2",
+            dp_rank=3,
+            reason="DECISION_REASON_ONLY_ONE",
+            cost=cost,
+            index="INDEX_OUTCOME_ANSWERED",
+        ),
+        prefill_outcome="PREFILL_OUTCOME_CHOSEN",
     )
     expected_cost = RouteCost(1.5, 2.5, 3.5, 4.5, 8)
     expected = Decision(
@@ -244,11 +265,23 @@ def test_decisions_are_read_completely() -> None:
                 score=9.5,
             ),
         ),
+        prefill=PrefillChoice(
+            worker_id="worker-2",
+            dp_rank=3,
+            reason=DecisionReason.ONLY_ONE,
+            cost=expected_cost,
+            index=IndexOutcome.ANSWERED,
+        ),
+        prefill_outcome=PrefillOutcome.CHOSEN,
     )
     assert _read_route.decision(answer) == expected
     # A newer router may send what this package does not know.
     answer.ClearField("mode")
-    newer = pb.SelectWorkerResponse.FromString(answer.SerializeToString() + b"\x20\x63\x28\x63")
+    answer.ClearField("prefill")
+    unknown = b"\x20\x63\x28\x63\xa0\x01\x63"
+    newer = pb.SelectWorkerResponse.FromString(answer.SerializeToString() + unknown)
     decision = _read_route.decision(newer)
     assert decision.mode is RouterMode.UNSPECIFIED
     assert decision.reason is DecisionReason.UNSPECIFIED
+    assert decision.prefill is None
+    assert decision.prefill_outcome is PrefillOutcome.UNSPECIFIED

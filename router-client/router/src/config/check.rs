@@ -3,12 +3,13 @@ use kvasir_process::config::ConfigError;
 use kvasir_process::nats::NatsServers;
 use kvasir_process::options::{ProcessConfig, positive, target};
 use kvasir_process::text::{ServerUrl, Span};
+use kvasir_proto::limits::NAME_BYTES_MAX;
 use router_client::REPLICAS_MAX;
 use router_client::route::{
     ActiveConfig, BusyThresholds, ConfigError as SettingError, CostConfig, OutlierConfig,
     PreferenceWeights, QueueConfig, SelectConfig, SlowStart, SyncConfig, TierCredits, TrustConfig,
 };
-use router_client::router::RouterConfig;
+use router_client::router::{PoolsConfig, RouterConfig};
 use std::env;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -39,6 +40,8 @@ pub struct Config {
     pub discovery_interval: Duration,
     /// Settings of the routers; the block size is each partition's own.
     pub router: RouterConfig,
+    /// When prompts are computed by prefill workers.
+    pub pools: PoolsConfig,
     /// Longest wait in the queue.
     pub queue_timeout: Duration,
     /// The NATS servers, if there are any.
@@ -68,6 +71,7 @@ impl Config {
             index_deadline: positive("index-deadline", options.index_deadline)?,
             discovery_interval: positive("discovery-interval", options.discovery_interval)?,
             router,
+            pools: pools(options)?,
             queue_timeout: positive("queue-timeout", options.queue_timeout)?,
             nats: nats(options)?,
             report_stale_after: positive("report-stale-after", options.report_stale_after)?,
@@ -153,6 +157,18 @@ fn router(options: &Options) -> Result<RouterConfig, ConfigError> {
     let digest_interval = options.sync_digest_interval.0;
     let sync = options.replica_sync.then_some(SyncConfig { digest_interval });
     Ok(RouterConfig { select, active, queue, outliers, trust, session_ttl, placement_ttl, sync })
+}
+
+fn pools(options: &Options) -> Result<PoolsConfig, ConfigError> {
+    let label = options.transfer_domain_label.clone();
+    if !(1..=NAME_BYTES_MAX).contains(&label.len()) {
+        let why = format!("must have 1 to {NAME_BYTES_MAX} bytes");
+        return Err(ConfigError::invalid("transfer-domain-label", why));
+    }
+    Ok(PoolsConfig {
+        remote_prefill_tokens_min: options.remote_prefill_tokens_min,
+        transfer_domain_label: label,
+    })
 }
 
 fn nats(options: &Options) -> Result<Option<NatsServers>, ConfigError> {

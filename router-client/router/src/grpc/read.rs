@@ -1,6 +1,8 @@
 //! Requests, checked.
 
-use kvasir_proto::convert::{ConvertError, FindQuery, Problem, QueryInput, Role, take_prompt};
+use kvasir_proto::convert::{
+    ConvertError, FindQuery, ModelType, Problem, QueryInput, Role, take_prompt,
+};
 use kvasir_proto::limits::{QUERY_WORKER_IDS_MAX, WORKER_LABELS_MAX};
 use kvasir_proto::pb;
 use kvasir_proto::types::{LocalHash, PartitionKey, WorkerId};
@@ -16,6 +18,7 @@ pub(super) struct Select {
     pub(super) partition: PartitionKey,
     pub(super) hints: Hints,
     pub(super) is_dry_run: bool,
+    pub(super) is_disaggregated: bool,
     block_size: Option<u32>,
     /// Taken out once the prompt is hashed: a request that waits does not hold its tokens.
     input: Option<QueryInput>,
@@ -39,11 +42,16 @@ impl Select {
         if request.input_tokens.is_some() && !has_locals {
             return Err(mismatch("input_tokens", "is set", "only with local_hashes"));
         }
+        let is_disaggregated = request.disaggregate;
+        if is_disaggregated && (request.dry_run || !request.roles.is_empty()) {
+            return Err(mismatch("disaggregate", "is set", "without dry_run and roles"));
+        }
         let query = take_prompt(&mut request)?;
         let FindQuery { partition, block_size, input, .. } = query;
         let (is_dry_run, input_tokens) = (request.dry_run, request.input_tokens);
         let hints = hints(request, queue_timeout)?;
-        Ok(Self { partition, hints, is_dry_run, block_size, input: Some(input), input_tokens })
+        let input = Some(input);
+        Ok(Self { partition, hints, is_dry_run, is_disaggregated, block_size, input, input_tokens })
     }
 
     /// The prompt, hashed for a fleet with so many tokens a block.
@@ -97,12 +105,14 @@ fn hints(request: pb::SelectWorkerRequest, most: Duration) -> Result<Hints, Conv
             allowed: workers("allowed_worker_ids", &request.allowed_worker_ids)?,
             excluded: workers("excluded_worker_ids", &request.excluded_worker_ids)?,
             roles,
+            model_type: ModelType::read("model_type", request.model_type)?,
             labels: request.required_labels.into_iter().map(|at| (at.key, at.value)).collect(),
         },
         preferred_labels: labels.into_iter().map(preferred).collect(),
         session: some(request.session_id),
         adapter: some(request.lora_name),
         expected_output_tokens: request.expected_output_tokens,
+        is_prefill_remote: false,
         latency_sensitivity_secs: request.latency_sensitivity,
         queue_timeout: Some(wait.unwrap_or(most).min(most)),
         request_id: some(request.request_id),

@@ -13,7 +13,7 @@ use kvasir_proto::pb::router_server::Router as RouterContract;
 use kvasir_proto::types::PartitionKey;
 use router_client::HashedPrompt;
 use router_client::route::{ConfigError, Mode, SelectError, Update};
-use router_client::router::{Choice, Ended, RouteError, Router};
+use router_client::router::{Choice, Detached, Ended, Pools, RouteError, Router};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,12 +87,15 @@ impl RouterService {
         let prompt = select.take_prompt(partition.block_size.get());
         let prompt = prompt.map_err(|why| failed(ErrorCode::FailedPrecondition, why))?;
         let hashing = begin.elapsed();
-        let router = partition.router_for(&select.hints.filter);
         // An id names one request of the partition, whatever its pool.
-        let taken = |id: &String| partition.routers().any(|router| router.has_request(id));
+        let taken = |id: &String| partition.pools.has_request(id);
         if !select.is_dry_run && select.hints.request_id.as_ref().is_some_and(taken) {
             return Err(self.rejected(RouteError::DuplicateId));
         }
+        if select.is_disaggregated {
+            return self.disaggregate(&partition, &prompt, &select, hashing).await;
+        }
+        let router = partition.router_for(&select.hints.filter);
         let (request_id, choice) = self.choose(router, &prompt, &select).await?;
         if !select.is_dry_run {
             self.measure(&choice, &prompt, hashing);
@@ -111,14 +114,38 @@ impl RouterService {
             let choice = router.explain(prompt, &select.hints).await.map_err(rejected)?;
             return Ok((String::new(), choice));
         }
-        // A client that hangs up drops this, which frees the request or gives up its place in the queue.
-        let reservation = select! {
-            chosen = router.select_hashed(prompt, &select.hints) => chosen.map_err(rejected)?,
-            () = self.stop.cancelled() => {
-                return Err(Status::unavailable("the router is stopping"));
-            }
-        };
-        Ok(reservation.detach())
+        let chosen = self.until_stopped(router.select_hashed(prompt, &select.hints)).await?;
+        Ok(chosen.detach())
+    }
+
+    /// Chooses two workers in one step: one that generates, and one that computes the prompt if that pays.
+    async fn disaggregate(
+        &self,
+        partition: &Partition,
+        prompt: &HashedPrompt,
+        select: &Select,
+        hashing: Duration,
+    ) -> Result<pb::SelectWorkerResponse, Status> {
+        let placed = self.until_stopped(partition.pools.select(prompt, &select.hints)).await?;
+        let Detached { request_id, decode, prefill, prefill_outcome } = placed.detach();
+        self.measure(&decode, prompt, hashing);
+        let (outcome, word) = write::prefill_outcome(prefill_outcome);
+        self.metrics.prefill(word);
+        let mut answer = write::selected(request_id, decode, prompt.local_hashes.len(), hashing);
+        answer.prefill = prefill.as_ref().map(write::prefill_choice);
+        answer.prefill_outcome = outcome.into();
+        Ok(answer)
+    }
+
+    /// A client that hangs up drops this, which frees the request or gives up its place in the queue.
+    async fn until_stopped<T>(
+        &self,
+        chosen: impl Future<Output = Result<T, RouteError>>,
+    ) -> Result<T, Status> {
+        select! {
+            chosen = chosen => chosen.map_err(|error| self.rejected(error)),
+            () = self.stop.cancelled() => Err(Status::unavailable("the router is stopping")),
+        }
     }
 
     fn measure(&self, choice: &Choice, prompt: &HashedPrompt, hashing: Duration) {
@@ -164,17 +191,14 @@ impl RouterService {
     fn report(
         &self,
         (model, tenant, id): (&str, &str, &str),
-        report: impl Fn(&Router) -> Result<Update, ConfigError>,
+        report: impl FnOnce(&Pools) -> Result<Update, ConfigError>,
     ) -> Result<(), Status> {
         let partition = self.partition(&key(model, tenant)?)?;
-        for router in partition.routers() {
-            let update =
-                report(router).map_err(|error| failed(ErrorCode::InvalidArgument, error))?;
-            if update != Update::Unknown {
-                return Ok(());
-            }
+        match report(&partition.pools) {
+            Ok(Update::Unknown) => Err(unknown(id)),
+            Ok(Update::Changed(_) | Update::Unchanged) => Ok(()),
+            Err(error) => Err(failed(ErrorCode::InvalidArgument, error)),
         }
-        Err(unknown(id))
     }
 
     fn loads(&self, filter: &LoadFilter) -> pb::GetLoadsResponse {
@@ -226,7 +250,7 @@ impl RouterContract for RouterService {
     ) -> Result<Response<pb::ReportOutputResponse>, Status> {
         let pb::ReportOutputRequest { model, tenant, request_id, output_tokens } =
             request.into_inner();
-        let report = |at: &Router| at.report_output(&request_id, output_tokens);
+        let report = |at: &Pools| at.report_output(&request_id, output_tokens);
         self.report((&model, &tenant, &request_id), report)?;
         Ok(Response::new(pb::ReportOutputResponse {}))
     }
@@ -235,21 +259,23 @@ impl RouterContract for RouterService {
         &self,
         request: Request<pb::FreeRequest>,
     ) -> Result<Response<pb::FreeResponse>, Status> {
-        let pb::FreeRequest { model, tenant, request_id, failed: has_failed, cached_tokens } =
-            request.into_inner();
+        let pb::FreeRequest {
+            model,
+            tenant,
+            request_id,
+            failed: has_failed,
+            cached_tokens,
+            prefill_failed,
+        } = request.into_inner();
         let partition = self.partition(&key(&model, &tenant)?)?;
-        for router in partition.routers() {
-            let freed = router.free(&request_id, Ended { has_failed, cached_tokens });
-            let freed = freed.map_err(|error| failed(ErrorCode::InvalidArgument, error))?;
-            if let Some(freed) = freed {
-                let expected = freed.expected_cached_tokens;
-                let found = cached_tokens.map(|found| (expected, found));
-                self.metrics.freed(has_failed == Some(true), found);
-                let expected_cached_tokens = Some(expected);
-                return Ok(Response::new(pb::FreeResponse { expected_cached_tokens }));
-            }
-        }
-        Err(unknown(&request_id))
+        let ended = Ended { has_failed, cached_tokens };
+        let freed = partition.pools.free(&request_id, ended, prefill_failed);
+        let freed = freed.map_err(|error| failed(ErrorCode::InvalidArgument, error))?;
+        let expected = freed.ok_or_else(|| unknown(&request_id))?.expected_cached_tokens;
+        let found = cached_tokens.map(|found| (expected, found));
+        self.metrics.freed(has_failed == Some(true), found);
+        let expected_cached_tokens = Some(expected);
+        Ok(Response::new(pb::FreeResponse { expected_cached_tokens }))
     }
 
     async fn get_loads(

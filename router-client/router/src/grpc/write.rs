@@ -8,7 +8,7 @@ use router_client::ClientError;
 use router_client::route::{
     BusyThresholds, Cost, Decision, Explanation, Mode, RankLoad, Reason, TierBlocks, Trust,
 };
-use router_client::router::{Choice, IndexUse};
+use router_client::router::{Choice, IndexUse, PrefillOutcome};
 use std::time::Duration;
 use tonic::Code;
 
@@ -58,6 +58,32 @@ pub(super) fn selected(
         queue_position: queued.map_or(0, |at| count(at.position)),
         overhead: Some(overhead),
         explanations: decision.explanations.iter().map(explanation).collect(),
+        prefill: None,
+        prefill_outcome: pb::PrefillOutcome::Unspecified.into(),
+    }
+}
+
+/// The choice of a prefill worker.
+pub(super) fn prefill_choice(choice: &Choice) -> pb::PrefillChoice {
+    let Choice { decision, index_use, .. } = choice;
+    pb::PrefillChoice {
+        worker_id: decision.worker.worker.as_str().to_owned(),
+        dp_rank: decision.worker.rank,
+        reason: reason(decision).into(),
+        cost: Some(cost(&decision.cost)),
+        index: index_outcome(index_use).into(),
+    }
+}
+
+/// What became of the choice of a prefill worker, and its word in the metrics.
+pub(super) const fn prefill_outcome(outcome: PrefillOutcome) -> (pb::PrefillOutcome, &'static str) {
+    match outcome {
+        PrefillOutcome::NotAsked => (pb::PrefillOutcome::Unspecified, "not_asked"),
+        PrefillOutcome::Chosen => (pb::PrefillOutcome::Chosen, "chosen"),
+        PrefillOutcome::NoWorker => (pb::PrefillOutcome::NoWorker, "no_worker"),
+        PrefillOutcome::MostlyCached => (pb::PrefillOutcome::MostlyCached, "mostly_cached"),
+        PrefillOutcome::Busy => (pb::PrefillOutcome::Busy, "busy"),
+        PrefillOutcome::NoDomain => (pb::PrefillOutcome::NoDomain, "no_domain"),
     }
 }
 

@@ -17,6 +17,8 @@ pub enum Removed {
     Excluded,
     /// Its worker has another role.
     Role,
+    /// Its worker does not serve this kind of requests.
+    ModelType,
     /// Its worker lacks a required label.
     Label,
     /// Its worker failed of late.
@@ -146,6 +148,7 @@ impl Removed {
             | Self::NotAllowed
             | Self::Excluded
             | Self::Role
+            | Self::ModelType
             | Self::Label
             | Self::Ejected => false,
         }
@@ -159,6 +162,7 @@ impl fmt::Display for Removed {
             Self::NotAllowed => "not allowed",
             Self::Excluded => "excluded",
             Self::Role => "of another role",
+            Self::ModelType => "not serving this kind of requests",
             Self::Label => "without a required label",
             Self::Ejected => "failed of late",
             Self::DecodeBlocksBusy => "above the threshold of decode blocks",

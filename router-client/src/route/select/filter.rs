@@ -7,16 +7,16 @@ impl Constraints<'_> {
     /// Whether every rank may have the request.
     #[must_use]
     pub fn is_none(&self) -> bool {
-        let Self { pin, allowed, excluded, roles, labels } = *self;
+        let Self { pin, allowed, excluded, roles, labels, model_type } = *self;
         let has_none = pin.is_none() && allowed.is_none() && excluded.is_none();
-        has_none && roles.is_empty() && labels.is_empty()
+        has_none && roles.is_empty() && labels.is_empty() && model_type.is_none()
     }
 
     /// The constraint that a rank does not meet; none if it may have the request. Whether it should, as loads are, is
     /// another question.
     #[must_use]
     pub fn unmet(&self, key: &WorkerKey, profile: &WorkerProfile) -> Option<Removed> {
-        let Self { pin, allowed, excluded, roles, labels } = *self;
+        let Self { pin, allowed, excluded, roles, labels, model_type } = *self;
         let worker = &key.worker;
         if pin.is_some_and(|pin| !pin.is(key)) {
             return Some(Removed::NotPinned);
@@ -29,6 +29,9 @@ impl Constraints<'_> {
         }
         if !roles.is_empty() && !roles.contains(&profile.role) {
             return Some(Removed::Role);
+        }
+        if model_type.is_some_and(|kind| !profile.model_types.serves(kind)) {
+            return Some(Removed::ModelType);
         }
         let has = |(key, value): &(String, String)| profile.labels.get(key) == Some(value);
         (!labels.iter().all(has)).then_some(Removed::Label)

@@ -23,6 +23,8 @@ mod selector_test;
 pub use busy::BusyThresholds;
 pub use decision::{Decision, Explanation, Reason, Removed, SelectError};
 pub use mode::Mode;
-pub use question::{Candidate, Constraints, Pin, Preferences, PreferredLabel, Question};
+pub use question::{
+    Candidate, Candidates, Constraints, Pin, Preferences, PreferredLabel, Question,
+};
 pub use score::{PreferenceWeights, SlowStart};
 pub use selector::{SelectConfig, Selector};

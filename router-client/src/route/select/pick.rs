@@ -1,51 +1,52 @@
 //! Picks one of several; randomness is handed in as a function that returns 64 random bits.
 
 use super::decision::Reason;
-use super::question::Candidate;
+use super::question::{Candidate, Candidates};
 use super::score::Scorer;
+use kvasir_proto::types::WorkerKey;
 use std::cmp::Ordering;
 
 /// A candidate that can be chosen.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Eligible<'a> {
+pub(super) struct Eligible {
     /// Its place among the candidates.
     pub(super) number: usize,
-    pub(super) candidate: &'a Candidate<'a>,
     /// Less is better.
     pub(super) score: f64,
 }
 
 /// Those who can be chosen.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Choice<'a> {
-    pub(super) eligible: &'a [Eligible<'a>],
+#[derive(Debug)]
+pub(super) struct Choice<'a, C> {
+    pub(super) candidates: &'a C,
+    pub(super) eligible: &'a [Eligible],
     pub(super) scorer: &'a Scorer<'a>,
-    /// The number of the first candidate whose turn it is, of those in the order of keys.
-    pub(super) turn: usize,
+    /// Whose turn it was.
+    pub(super) last: Option<&'a WorkerKey>,
 }
 
 /// Who is chosen, and why.
-pub(super) type Pick<'a> = Option<(Eligible<'a>, Reason)>;
+pub(super) type Pick = Option<(Eligible, Reason)>;
 
-impl<'a> Choice<'a> {
+impl<C: Candidates> Choice<'_, C> {
     /// The lowest score; of equal ones the least loaded; of these the one whose turn it is.
-    pub(super) fn best(&self) -> Pick<'a> {
+    pub(super) fn best(&self) -> Pick {
         self.best_of(self.eligible)
     }
 
     /// The one whose turn it is.
-    pub(super) fn turn(&self) -> Pick<'a> {
+    pub(super) fn turn(&self) -> Pick {
         Some((self.next(self.eligible, |_any| true)?, Reason::Turn))
     }
 
     /// Any.
-    pub(super) fn any(&self, draw: &mut dyn FnMut() -> u64) -> Pick<'a> {
+    pub(super) fn any(&self, draw: &mut dyn FnMut() -> u64) -> Pick {
         let at = below(self.eligible.len(), draw());
         Some((*self.eligible.get(at)?, Reason::Random))
     }
 
     /// The better of two that are drawn, which are never the same.
-    pub(super) fn of_two(&self, draw: &mut dyn FnMut() -> u64) -> Pick<'a> {
+    pub(super) fn of_two(&self, draw: &mut dyn FnMut() -> u64) -> Pick {
         let count = self.eligible.len();
         if count < 2 {
             return self.best();
@@ -62,7 +63,7 @@ impl<'a> Choice<'a> {
 
     /// One by softmax over −score / temperature, the scores brought to 0 to 1 by their range: the documents' "softmax
     /// sampling on the normalized cost logits". All are as likely if all scores are equal.
-    pub(super) fn sampled(&self, temperature: f64, draw: &mut dyn FnMut() -> u64) -> Pick<'a> {
+    pub(super) fn sampled(&self, temperature: f64, draw: &mut dyn FnMut() -> u64) -> Pick {
         debug_assert!(temperature > 0.0, "0 takes the lowest score");
         let scores = || self.eligible.iter().map(|at| at.score);
         let lowest = scores().fold(f64::INFINITY, f64::min);
@@ -86,7 +87,7 @@ impl<'a> Choice<'a> {
         Some((*heaviest?, Reason::Sampled))
     }
 
-    fn best_of(&self, eligible: &[Eligible<'a>]) -> Pick<'a> {
+    fn best_of(&self, eligible: &[Eligible]) -> Pick {
         let mut best = eligible.first()?;
         let mut best_load = self.load(best);
         // How many score as low as the best, and how many of these have as little to do.
@@ -112,7 +113,7 @@ impl<'a> Choice<'a> {
             (_, 1, _) => Reason::LowestScore,
             (_, _, 1) => Reason::LeastLoadedOfEqual,
             _ => {
-                let is_as_good = |at: &Eligible<'_>| {
+                let is_as_good = |at: &Eligible| {
                     at.score.total_cmp(&best.score).is_eq()
                         && by_load(self.load(at), best_load).is_eq()
                 };
@@ -123,18 +124,23 @@ impl<'a> Choice<'a> {
     }
 
     /// What a rank has to do, in blocks, then in requests.
-    fn load(&self, at: &Eligible<'_>) -> (f64, u64) {
-        (self.scorer.load_blocks(at.candidate), at.candidate.load.requests)
+    fn load(&self, at: &Eligible) -> (f64, u64) {
+        let load = |at: Candidate<'_>| (self.scorer.load_blocks(&at), at.load.requests);
+        self.candidates.at(at.number).map_or((f64::INFINITY, u64::MAX), load)
     }
 
     /// The first whose turn it is, in the order of keys: each has its turn, whoever comes or goes.
     fn next(
         &self,
-        eligible: &[Eligible<'a>],
-        is_wanted: impl Fn(&Eligible<'_>) -> bool,
-    ) -> Option<Eligible<'a>> {
+        eligible: &[Eligible],
+        is_wanted: impl Fn(&Eligible) -> bool,
+    ) -> Option<Eligible> {
         debug_assert!(eligible.is_sorted_by_key(|at| at.number), "in the order of candidates");
-        let at = eligible.partition_point(|at| at.number < self.turn);
+        let had_turn = |at: &Eligible| {
+            self.last
+                .is_some_and(|last| self.candidates.at(at.number).is_some_and(|at| at.key <= last))
+        };
+        let at = eligible.partition_point(had_turn);
         let (before, after) = eligible.split_at_checked(at)?;
         after.iter().chain(before).find(|at| is_wanted(at)).copied()
     }

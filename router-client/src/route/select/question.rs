@@ -3,7 +3,7 @@ use crate::route::active::RankLoad;
 use crate::route::cost::{TierBlocks, check_weight};
 use crate::route::error::{ConfigError, check};
 use crate::route::trust::Trust;
-use kvasir_proto::convert::{Role, WorkerProfile};
+use kvasir_proto::convert::{ModelType, Role, WorkerProfile};
 use kvasir_proto::types::{WorkerId, WorkerKey};
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -32,6 +32,27 @@ pub struct Candidate<'a> {
     pub is_ejected: bool,
 }
 
+/// The ranks of a decision, in the order of their keys.
+///
+/// They are looked up by their numbers when they are needed: a decision among a thousand ranks writes none of them down.
+pub trait Candidates {
+    /// How many there are.
+    fn count(&self) -> usize;
+
+    /// The rank with this number; none beyond the count.
+    fn at(&self, number: usize) -> Option<Candidate<'_>>;
+}
+
+impl Candidates for Vec<Candidate<'_>> {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn at(&self, number: usize) -> Option<Candidate<'_>> {
+        self.get(number).copied()
+    }
+}
+
 /// A worker, or one rank of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Pin {
@@ -54,6 +75,8 @@ pub struct Constraints<'a> {
     pub roles: &'a [Role],
     /// Only workers with all these labels, by key and value.
     pub labels: &'a [(String, String)],
+    /// Only workers that serve this kind of requests.
+    pub model_type: Option<ModelType>,
 }
 
 /// A label that is better to have.

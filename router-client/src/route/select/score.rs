@@ -141,7 +141,8 @@ impl<'a> Scorer<'a> {
         }
     }
 
-    #[inline]
+    // A decision scores each rank: in a call of its own, this would write down a lot that nobody reads.
+    #[inline(always)]
     pub(super) fn score(&self, candidate: &Candidate<'_>) -> Score {
         let load = &candidate.load;
         let cost = self.prices.cost(&CostInput {

@@ -2,7 +2,7 @@ use super::busy::BusyThresholds;
 use super::decision::{Decision, Explanation, Reason, Removed, SelectError};
 use super::mode::Mode;
 use super::pick::{Choice, Eligible, Pick};
-use super::question::{Candidate, Constraints, Question, check_temperature};
+use super::question::{Candidate, Candidates, Constraints, Question, check_temperature};
 use super::score::{PreferenceWeights, Scorer, SlowStart};
 use crate::route::cost::CostConfig;
 use crate::route::error::ConfigError;
@@ -98,32 +98,37 @@ impl Selector {
     ///
     /// # Errors
     /// If there is nobody to choose from, with the reason.
-    pub fn select(
+    pub fn select<C: Candidates>(
         &mut self,
         question: &Question<'_>,
-        candidates: &[Candidate<'_>],
+        candidates: &C,
         draw: &mut dyn FnMut() -> u64,
     ) -> Result<Decision, SelectError> {
         debug_assert_eq!(question.check(), Ok(()), "the shell refuses what cannot be used");
-        if candidates.is_empty() {
+        if candidates.count() == 0 {
             return Err(SelectError::NoWorkers);
         }
         let mode = question.mode.unwrap_or(self.config.mode);
         if mode == Mode::Direct && question.constraints.pin.is_none() {
             return Err(SelectError::NoTarget);
         }
-        let judge = Judge::new(question, candidates, &self.config.busy, mode);
+        let mut judge = Judge::new(question, &self.config.busy, mode);
         let SelectConfig { cost, slow_start, preferences, .. } = self.config;
         let scorer = Scorer::new(question, cost, slow_start, preferences, mode);
+        let (mut eligible, mut removed) = split(candidates, &judge, &scorer);
+        if eligible.is_empty() && removed.keys().any(|what| *what == Removed::Ejected) {
+            // Who failed of late may still be better than nobody. Busy workers are somebody: they will have room again.
+            judge.is_ejection_ignored = !removed.keys().any(|what| what.is_busy());
+            (eligible, removed) = split(candidates, &judge, &scorer);
+        }
         let explanations =
             if question.explain { explain(candidates, &judge, &scorer) } else { Vec::new() };
-        let (eligible, removed) = eligible(candidates, &judge, &scorer);
-        debug_assert_eq!(eligible.len() + removed.values().sum::<usize>(), candidates.len());
-        debug_assert!(candidates.is_sorted_by_key(|at| at.key), "in the order of keys");
-        let turn = self.last.as_ref();
-        let turn = turn.map_or(0, |last| candidates.partition_point(|at| at.key <= last));
-        let choice = Choice { eligible: &eligible, scorer: &scorer, turn };
-        let Some((chosen, reason)) = self.pick(question, &choice, mode, draw) else {
+        debug_assert_eq!(eligible.len() + removed.values().sum::<usize>(), candidates.count());
+        let last = self.last.as_ref();
+        let choice = Choice { candidates, eligible: &eligible, scorer: &scorer, last };
+        let chosen = self.pick(question, &choice, mode, draw);
+        let chosen = chosen.and_then(|(at, reason)| Some((at, candidates.at(at.number)?, reason)));
+        let Some((Eligible { number, score }, chosen, reason)) = chosen else {
             return Err(if mode == Mode::Direct {
                 SelectError::UnknownTarget
             } else if removed.keys().any(|what| what.is_busy()) {
@@ -132,16 +137,16 @@ impl Selector {
                 SelectError::NoneAllowed { removed, explanations }
             });
         };
-        let worker = chosen.candidate.key.clone();
+        let worker = chosen.key.clone();
         self.last = Some(worker.clone());
         Ok(Decision {
-            candidate: chosen.number,
+            candidate: number,
             worker,
             mode,
             reason,
-            overlap: chosen.candidate.overlap.expecting(chosen.candidate.shared_blocks),
-            cost: scorer.score(chosen.candidate).cost,
-            score: chosen.score,
+            overlap: chosen.overlap.expecting(chosen.shared_blocks),
+            cost: scorer.score(&chosen).cost,
+            score,
             eligible: eligible.len(),
             removed,
             is_ejection_ignored: judge.is_ejection_ignored,
@@ -149,13 +154,13 @@ impl Selector {
         })
     }
 
-    fn pick<'a>(
+    fn pick<C: Candidates>(
         &self,
         question: &Question<'_>,
-        choice: &Choice<'a>,
+        choice: &Choice<'_, C>,
         mode: Mode,
         draw: &mut dyn FnMut() -> u64,
-    ) -> Pick<'a> {
+    ) -> Pick {
         let temperature = question.temperature.unwrap_or(self.config.temperature);
         match mode {
             Mode::Kv if temperature > 0.0 => choice.sampled(temperature, draw),
@@ -169,32 +174,33 @@ impl Selector {
 }
 
 /// Who can be chosen, and how many were removed by what.
-fn eligible<'a>(
-    candidates: &'a [Candidate<'a>],
+fn split<C: Candidates>(
+    candidates: &C,
     judge: &Judge<'_>,
     scorer: &Scorer<'_>,
-) -> (Vec<Eligible<'a>>, BTreeMap<Removed, usize>) {
-    let (mut eligible, mut removed) = (Vec::with_capacity(candidates.len()), BTreeMap::new());
-    for (number, candidate) in candidates.iter().enumerate() {
-        if let Some(what) = judge.verdict(candidate) {
+) -> (Vec<Eligible>, BTreeMap<Removed, usize>) {
+    let (mut eligible, mut removed) = (Vec::with_capacity(candidates.count()), BTreeMap::new());
+    for number in 0..candidates.count() {
+        let Some(candidate) = candidates.at(number) else { continue };
+        if let Some(what) = judge.verdict(&candidate) {
             *removed.entry(what).or_insert(0) += 1;
             continue;
         }
-        eligible.push(Eligible { number, candidate, score: scorer.score(candidate).value });
+        eligible.push(Eligible { number, score: scorer.score(&candidate).value });
     }
     (eligible, removed)
 }
 
-fn explain(
-    candidates: &[Candidate<'_>],
+fn explain<C: Candidates>(
+    candidates: &C,
     judge: &Judge<'_>,
     scorer: &Scorer<'_>,
 ) -> Vec<Explanation> {
-    let explain = |at: &Candidate<'_>| {
-        let score = scorer.score(at);
+    let explain = |at: Candidate<'_>| {
+        let score = scorer.score(&at);
         Explanation {
             worker: at.key.clone(),
-            removed: judge.verdict(at),
+            removed: judge.verdict(&at),
             overlap: at.overlap,
             trust: at.trust,
             shared_blocks: at.shared_blocks,
@@ -205,35 +211,22 @@ fn explain(
             score: score.value,
         }
     };
-    candidates.iter().map(explain).collect()
+    (0..candidates.count()).filter_map(|number| candidates.at(number)).map(explain).collect()
 }
 
 // === impl Judge ===
 
 impl<'a> Judge<'a> {
-    fn new(
-        question: &Question<'a>,
-        candidates: &[Candidate<'_>],
-        busy: &'a BusyThresholds,
-        mode: Mode,
-    ) -> Self {
+    fn new(question: &Question<'a>, busy: &'a BusyThresholds, mode: Mode) -> Self {
         let constraints = question.constraints;
-        let mut allowed = candidates
-            .iter()
-            .filter(|at| constraints.unmet(at.key, at.profile).is_none())
-            .peekable();
-        // Who failed of late may still be better than nobody. Busy workers are somebody: they will have room again.
-        let is_ejection_ignored = candidates.iter().any(|at| at.is_ejected)
-            && allowed.peek().is_some()
-            && allowed.all(|at| at.is_ejected);
         let busy = (*busy != BusyThresholds::default()).then_some(busy);
         let is_direct = mode == Mode::Direct;
         let constraints = (!constraints.is_none()).then_some(constraints);
-        Self { constraints, busy, is_direct, is_ejection_ignored }
+        Self { constraints, busy, is_direct, is_ejection_ignored: false }
     }
 
     /// What removes a candidate; none if it can be chosen.
-    #[inline]
+    #[inline(always)]
     fn verdict(&self, candidate: &Candidate<'_>) -> Option<Removed> {
         if self.is_direct {
             // No selection logic (document 004): whom the request names gets it, busy or not.

@@ -3,7 +3,7 @@ use crate::route::active::{ActiveConfig, ActiveLoads, NewRequest, PromptBlocks, 
 use crate::route::active::{RequestKey, RouterId};
 use crate::route::cost::TierBlocks;
 use crate::route::trust::Trust;
-use kvasir_proto::convert::{Role, WorkerProfile};
+use kvasir_proto::convert::{ModelType, ModelTypes, Role, WorkerProfile};
 use kvasir_proto::types::{SequenceHash, WorkerId, WorkerKey};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -171,12 +171,13 @@ fn direct_takes_whom_the_request_names() {
 
 #[test]
 fn constraints_remove_and_name_themselves() {
-    let mut ranks = vec![rank(0, 0); 6];
+    let mut ranks = vec![rank(0, 0); 7];
     ranks[3].profile.role = Role::Prefill;
+    ranks[6].profile.model_types = [ModelType::Completions].into_iter().collect();
     for at in [0, 1, 2, 3, 5] {
         ranks[at].profile.labels.insert("zone".to_owned(), "a".to_owned());
     }
-    let allowed: BTreeSet<_> = (2..=6).map(worker).collect();
+    let allowed: BTreeSet<_> = (2..=7).map(worker).collect();
     let excluded = BTreeSet::from([worker(3)]);
     let (roles, labels) = ([Role::Unspecified, Role::Both], [("zone".to_owned(), "a".to_owned())]);
     let constraints = Constraints {
@@ -185,10 +186,11 @@ fn constraints_remove_and_name_themselves() {
         excluded: Some(&excluded),
         roles: &roles,
         labels: &labels,
+        model_type: Some(ModelType::Chat),
     };
     ranks[5].is_ejected = true;
     let asked = Question { constraints, explain: true, ..question(1) };
-    let keys = keys(6);
+    let keys = keys(7);
     let mut selector = selector(Mode::Kv);
     let chosen = selector.select(&asked, &candidates(&keys, &ranks), &mut no_chance);
     let chosen = chosen.expect("a decision");
@@ -200,15 +202,16 @@ fn constraints_remove_and_name_themselves() {
         Some(Removed::Role),
         Some(Removed::Label),
         Some(Removed::Ejected),
+        Some(Removed::ModelType),
     ];
     assert_eq!(removed, expected);
     assert_eq!((chosen.candidate, chosen.eligible, chosen.reason), (1, 1, Reason::OnlyOne));
-    assert!(chosen.removed.values().all(|count| *count == 1) && chosen.removed.len() == 5);
+    assert!(chosen.removed.values().all(|count| *count == 1) && chosen.removed.len() == 6);
     let pin = Pin { worker: worker(1), rank: Some(0) };
     let both = Constraints { pin: Some(&pin), ..constraints };
     let asked = Question { constraints: both, ..question(1) };
     let error = refused(&mut selector, &asked, &ranks);
-    let expected = "no worker is allowed to have the request (5 not pinned, 1 not allowed)";
+    let expected = "no worker is allowed to have the request (6 not pinned, 1 not allowed)";
     assert_eq!(error.to_string(), expected);
     assert_eq!(refused(&mut selector, &question(1), &[]), SelectError::NoWorkers);
 }
@@ -432,6 +435,7 @@ fn any_rank() -> impl Strategy<Value = Rank> {
             total_kv_blocks: capacity,
             max_num_batched_tokens: capacity,
             labels: BTreeMap::new(),
+            model_types: ModelTypes::default(),
         },
         load: RankLoad {
             requests: load.2,

@@ -11,6 +11,8 @@ from kvasir.route_types import (
     DecisionReason,
     IndexOutcome,
     IndexTrust,
+    PrefillChoice,
+    PrefillOutcome,
     RankExplanation,
     RankLoad,
     RemovedRanks,
@@ -57,6 +59,18 @@ def decision(answer: pb.SelectWorkerResponse) -> Decision:
             choosing_us=overhead.choosing_us,
         ),
         explanations=tuple(_explanation(rank) for rank in answer.explanations),
+        prefill=_prefill(answer.prefill) if answer.HasField("prefill") else None,
+        prefill_outcome=_known(PrefillOutcome, answer.prefill_outcome),
+    )
+
+
+def _prefill(choice: pb.PrefillChoice) -> PrefillChoice:
+    return PrefillChoice(
+        worker_id=choice.worker_id,
+        dp_rank=choice.dp_rank,
+        reason=_known(DecisionReason, choice.reason),
+        cost=_cost(choice.cost),
+        index=_known(IndexOutcome, choice.index),
     )
 
 

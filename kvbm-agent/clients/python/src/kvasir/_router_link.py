@@ -78,7 +78,11 @@ class RouterLink:
         return await self._report("ReportOutput", request, pb.ReportOutputResponse) is not None
 
     async def free(
-        self, request_id: str, failed: Optional[bool] = None, cached_tokens: Optional[int] = None
+        self,
+        request_id: str,
+        failed: Optional[bool] = None,
+        cached_tokens: Optional[int] = None,
+        prefill_failed: Optional[bool] = None,
     ) -> Optional[int]:
         """Frees a request. Returns the cached tokens that the router had expected, if it knows."""
         request = pb.FreeRequest(model=self.model, tenant=self.tenant, request_id=request_id)
@@ -86,6 +90,8 @@ class RouterLink:
             request.failed = failed
         if cached_tokens is not None:
             request.cached_tokens = cached_tokens
+        if prefill_failed is not None:
+            request.prefill_failed = prefill_failed
         answer = await self._report("Free", request, pb.FreeResponse)
         if answer is None or not answer.HasField("expected_cached_tokens"):
             return None

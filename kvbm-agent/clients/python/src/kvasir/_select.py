@@ -18,7 +18,7 @@ from kvasir._gen import indexer_pb2
 from kvasir._gen import router_pb2 as pb
 from kvasir.errors import InvalidArgumentError
 from kvasir.limits import LATENCY_SENSITIVITY_SECONDS_MAX, QUEUE_SECONDS_MAX, WORKER_RANKS_MAX
-from kvasir.route_types import RouterMode, SelectHints, WorkerRole
+from kvasir.route_types import ModelType, RouterMode, SelectHints, WorkerRole
 
 _U64 = (1 << 64) - 1
 
@@ -44,9 +44,13 @@ def select_request(prompt: Prompt, hints: SelectHints) -> pb.SelectWorkerRequest
         mode=pb.RouterMode.Name(_read_mode(hints).value),
         session_id=read_name("session_id", hints.get("session_id", "")),
         roles=[_read_role(role) for role in hints.get("roles", ())],
+        model_type=_read_model_type(hints),
         explain=hints.get("explain", False),
         dry_run=hints.get("dry_run", False),
+        disaggregate=hints.get("disaggregate", False),
     )
+    if request.disaggregate and (request.roles or request.dry_run):
+        raise InvalidArgumentError("disaggregate", "does not go with roles or dry_run")
     _fill_prompt(request, prompt)
     _fill_multimodal(request, hints)
     _fill_numbers(request, hints)
@@ -68,6 +72,13 @@ def _read_role(role: WorkerRole) -> str:
     if not isinstance(role, WorkerRole):
         raise InvalidArgumentError("roles", f"has {role!r}: give kvasir.WorkerRole values")
     return indexer_pb2.WorkerRole.Name(role.value)
+
+
+def _read_model_type(hints: SelectHints) -> str:
+    model_type = hints.get("model_type", ModelType.UNSPECIFIED)
+    if not isinstance(model_type, ModelType):
+        raise InvalidArgumentError("model_type", f"is {model_type!r}: give a kvasir.ModelType")
+    return indexer_pb2.ModelType.Name(model_type.value)
 
 
 def _fill_prompt(request: pb.SelectWorkerRequest, prompt: Prompt) -> None:

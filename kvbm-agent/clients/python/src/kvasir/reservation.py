@@ -15,6 +15,9 @@ _U64 = (1 << 64) - 1
 class Reservation:
     """A request that counts as load of its worker until it is freed.
 
+    It also counts as load of its prefill worker, `response.prefill`, if it has one, until the first
+    token is reported.
+
     As an async context manager, it frees the request once the block is left. A report raises no
     error if the router is unreachable or does not know the request, since neither is a reason to
     fail the request: it is logged, and the router frees the request itself after the lease.
@@ -26,6 +29,7 @@ class Reservation:
         """The decision."""
         self._link = link
         self._is_counted = is_counted
+        self._has_prefill_worker = decision.prefill is not None
         self._end: Optional[asyncio.Task[Optional[int]]] = None
         self._report: Optional[asyncio.Task[Any]] = None
 
@@ -53,13 +57,19 @@ class Reservation:
         error: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
-        await self.free(failed=_has_failed(error))
+        failed = _has_failed(error)
+        if failed and self._has_prefill_worker:
+            # It may be the prefill worker that failed.
+            failed = None
+        await self.free(failed=failed)
 
     async def first_token(self) -> bool:
         """Reports the first token: the prompt no longer counts as load, its blocks still do.
 
-        Returns whether the router took the report.
+        Call it once the prefill worker is done, if there is one. Returns whether the router took
+        the report.
         """
+        self._has_prefill_worker = False
         return self._is_open() and await self._link.first_token(self.request_id)
 
     async def output_tokens(self, count: int) -> bool:
@@ -68,6 +78,7 @@ class Reservation:
         Returns whether the router took the report.
         """
         read_int("count", count, 0, _U64)
+        self._has_prefill_worker = False
         return self._is_open() and await self._link.output_tokens(self.request_id, count)
 
     def report_soon(self, count: int) -> None:
@@ -78,16 +89,24 @@ class Reservation:
         read_int("count", count, 0, _U64)
         if not self._is_open() or (self._report is not None and not self._report.done()):
             return
+        self._has_prefill_worker = False
         report = self.first_token() if self._report is None else self.output_tokens(count)
         self._report = self._link.tasks.start(report, f"report of request {self.request_id}")
 
     async def free(
-        self, *, failed: Optional[bool] = None, cached_tokens: Optional[int] = None
+        self,
+        *,
+        failed: Optional[bool] = None,
+        cached_tokens: Optional[int] = None,
+        prefill_failed: Optional[bool] = None,
     ) -> Optional[int]:
         """Ends the request. The first call counts; further calls return the same.
 
         `failed` says whether the worker failed the request: the router avoids a worker that fails
         too often. None is for failures that are not the worker's, as when the client hangs up.
+        `prefill_failed` says the same of the prefill worker. To go on without one, select again
+        without `disaggregate`.
+
         `cached_tokens` is the number of prompt tokens that the engine found in its cache. Returns
         the number that the router had expected, or None if that is not known.
 
@@ -98,7 +117,7 @@ class Reservation:
         if self._end is None:
             if not self._is_counted:
                 return None
-            end = self._link.free(self.request_id, failed, cached_tokens)
+            end = self._link.free(self.request_id, failed, cached_tokens, prefill_failed)
             self._end = self._link.tasks.start(end, f"end of request {self.request_id}")
         return await asyncio.shield(self._end)
 

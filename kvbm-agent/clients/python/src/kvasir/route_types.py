@@ -84,6 +84,24 @@ class IndexTrust(enum.Enum):
     """There is no connection to the engine, or nothing is known. Nothing is credited."""
 
 
+class PrefillOutcome(enum.Enum):
+    """Why a request has a prefill worker, or none."""
+
+    UNSPECIFIED = 0
+    """The request did not ask for one; or an outcome of a newer router that this package does not
+    know."""
+    CHOSEN = 1
+    """`prefill` names it."""
+    NO_WORKER = 2
+    """There is no prefill worker, or none may have the request."""
+    MOSTLY_CACHED = 3
+    """The worker has so much of the prompt that it computes the rest itself."""
+    BUSY = 4
+    """All prefill workers are too busy."""
+    NO_DOMAIN = 5
+    """No worker that may have the request can take blocks from the prefill worker."""
+
+
 class WorkerRole(enum.Enum):
     """What a worker is for."""
 
@@ -92,6 +110,17 @@ class WorkerRole(enum.Enum):
     PREFILL = 1
     DECODE = 2
     BOTH = 3
+
+
+class ModelType(enum.Enum):
+    """A kind of requests."""
+
+    UNSPECIFIED = 0
+    """Not stated."""
+    CHAT = 1
+    """Conversations."""
+    COMPLETIONS = 2
+    """Plain text to be continued."""
 
 
 class SelectHints(TypedDict, total=False):
@@ -127,6 +156,8 @@ class SelectHints(TypedDict, total=False):
     """None of these workers."""
     roles: Collection[WorkerRole]
     """Only workers of these roles; by default all but those that only prefill."""
+    model_type: ModelType
+    """Only workers that serve this kind of requests; workers that state no kind serve all."""
     required_labels: Mapping[str, str]
     """Only workers with all these labels."""
     preferred_labels: Mapping[tuple[str, str], float]
@@ -138,6 +169,9 @@ class SelectHints(TypedDict, total=False):
     """List in the decision what was known of each rank."""
     dry_run: bool
     """Choose a worker, but do not count the request as load."""
+    disaggregate: bool
+    """Choose a prefill worker, too, which computes the prompt for the worker, if there is one and
+    it pays. Not with `roles` or `dry_run`."""
 
 
 @dataclass(frozen=True)
@@ -210,6 +244,17 @@ class RouteOverhead:
 
 
 @dataclass(frozen=True)
+class PrefillChoice:
+    """The router's choice of a prefill worker, and why."""
+
+    worker_id: str
+    dp_rank: int
+    reason: DecisionReason
+    cost: RouteCost
+    index: IndexOutcome
+
+
+@dataclass(frozen=True)
 class Decision:
     """The router's choice of a worker, and why."""
 
@@ -240,6 +285,10 @@ class Decision:
     overhead: RouteOverhead
     explanations: Sequence[RankExplanation]
     """All ranks, if `explain` was given."""
+    prefill: Optional[PrefillChoice]
+    """The worker that computes the prompt first; None if `worker_id` computes it itself."""
+    prefill_outcome: PrefillOutcome
+    """Why there is a prefill worker, or none."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Callable, Generic, Optional, TypeVar
 
 from kvasir._check import read_int
-from kvasir.errors import KvasirError
+from kvasir.errors import InvalidArgumentError, KvasirError
 from kvasir.limits import REPORT_ITEMS
 from kvasir.route_types import RouterMode, SelectHints
 from kvasir.router import Router
@@ -43,7 +43,12 @@ class RoutedClient(Generic[Item]):
     def generate(
         self, tokens: Sequence[int], **hints: "Unpack[SelectHints]"
     ) -> AsyncGenerator[Item, None]:
-        """Sends a prompt to the worker that the router chooses by its own mode and the hints."""
+        """Sends a prompt to the worker that the router chooses by its own mode and the hints.
+
+        Not with `disaggregate`, as `send` gets one worker: use `Router.select`.
+        """
+        if hints.get("disaggregate", False):
+            raise InvalidArgumentError("disaggregate", "goes with Router.select only")
         return self._generate(tokens, hints)
 
     def random(self, tokens: Sequence[int]) -> AsyncGenerator[Item, None]:

@@ -14,10 +14,19 @@ class WorkerRole(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     WORKER_ROLE_PREFILL: _ClassVar[WorkerRole]
     WORKER_ROLE_DECODE: _ClassVar[WorkerRole]
     WORKER_ROLE_BOTH: _ClassVar[WorkerRole]
+
+class ModelType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MODEL_TYPE_UNSPECIFIED: _ClassVar[ModelType]
+    MODEL_TYPE_CHAT: _ClassVar[ModelType]
+    MODEL_TYPE_COMPLETIONS: _ClassVar[ModelType]
 WORKER_ROLE_UNSPECIFIED: WorkerRole
 WORKER_ROLE_PREFILL: WorkerRole
 WORKER_ROLE_DECODE: WorkerRole
 WORKER_ROLE_BOTH: WorkerRole
+MODEL_TYPE_UNSPECIFIED: ModelType
+MODEL_TYPE_CHAT: ModelType
+MODEL_TYPE_COMPLETIONS: ModelType
 
 class FindMatchesRequest(_message.Message):
     __slots__ = ("request_id", "model", "tenant", "lora_name", "cache_salt", "block_size", "hash_scheme", "token_ids", "token_ids_le", "local_hashes", "sequence_hashes", "multimodal", "tiers", "worker_ids", "minimum_overlap_blocks", "top_k")
@@ -384,16 +393,18 @@ class Label(_message.Message):
     def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class WorkerProfile(_message.Message):
-    __slots__ = ("role", "total_kv_blocks", "max_num_batched_tokens", "labels")
+    __slots__ = ("role", "total_kv_blocks", "max_num_batched_tokens", "labels", "model_types")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     TOTAL_KV_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     MAX_NUM_BATCHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_TYPES_FIELD_NUMBER: _ClassVar[int]
     role: WorkerRole
     total_kv_blocks: int
     max_num_batched_tokens: int
     labels: _containers.RepeatedCompositeFieldContainer[Label]
-    def __init__(self, role: _Optional[_Union[WorkerRole, str]] = ..., total_kv_blocks: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., labels: _Optional[_Iterable[_Union[Label, _Mapping]]] = ...) -> None: ...
+    model_types: _containers.RepeatedScalarFieldContainer[ModelType]
+    def __init__(self, role: _Optional[_Union[WorkerRole, str]] = ..., total_kv_blocks: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., labels: _Optional[_Iterable[_Union[Label, _Mapping]]] = ..., model_types: _Optional[_Iterable[_Union[ModelType, str]]] = ...) -> None: ...
 
 class RegisterWorkerResponse(_message.Message):
     __slots__ = ("created",)

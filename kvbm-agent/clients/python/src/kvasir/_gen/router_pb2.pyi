@@ -50,6 +50,15 @@ class IndexTrust(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     INDEX_TRUST_STALE: _ClassVar[IndexTrust]
     INDEX_TRUST_BEHIND: _ClassVar[IndexTrust]
     INDEX_TRUST_UNKNOWN: _ClassVar[IndexTrust]
+
+class PrefillOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PREFILL_OUTCOME_UNSPECIFIED: _ClassVar[PrefillOutcome]
+    PREFILL_OUTCOME_CHOSEN: _ClassVar[PrefillOutcome]
+    PREFILL_OUTCOME_NO_WORKER: _ClassVar[PrefillOutcome]
+    PREFILL_OUTCOME_MOSTLY_CACHED: _ClassVar[PrefillOutcome]
+    PREFILL_OUTCOME_BUSY: _ClassVar[PrefillOutcome]
+    PREFILL_OUTCOME_NO_DOMAIN: _ClassVar[PrefillOutcome]
 ROUTER_MODE_UNSPECIFIED: RouterMode
 ROUTER_MODE_KV: RouterMode
 ROUTER_MODE_ROUND_ROBIN: RouterMode
@@ -79,6 +88,12 @@ INDEX_TRUST_FULL: IndexTrust
 INDEX_TRUST_STALE: IndexTrust
 INDEX_TRUST_BEHIND: IndexTrust
 INDEX_TRUST_UNKNOWN: IndexTrust
+PREFILL_OUTCOME_UNSPECIFIED: PrefillOutcome
+PREFILL_OUTCOME_CHOSEN: PrefillOutcome
+PREFILL_OUTCOME_NO_WORKER: PrefillOutcome
+PREFILL_OUTCOME_MOSTLY_CACHED: PrefillOutcome
+PREFILL_OUTCOME_BUSY: PrefillOutcome
+PREFILL_OUTCOME_NO_DOMAIN: PrefillOutcome
 
 class PinnedWorker(_message.Message):
     __slots__ = ("worker_id", "dp_rank")
@@ -99,7 +114,7 @@ class PreferredLabel(_message.Message):
     def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ..., weight: _Optional[float] = ...) -> None: ...
 
 class SelectWorkerRequest(_message.Message):
-    __slots__ = ("model", "tenant", "request_id", "lora_name", "cache_salt", "block_size", "token_ids", "token_ids_le", "local_hashes", "input_tokens", "multimodal", "mode", "overlap_score_weight", "temperature", "expected_output_tokens", "latency_sensitivity", "session_id", "queue_timeout_ms", "pinned", "allowed_worker_ids", "excluded_worker_ids", "roles", "required_labels", "preferred_labels", "explain", "dry_run")
+    __slots__ = ("model", "tenant", "request_id", "lora_name", "cache_salt", "block_size", "token_ids", "token_ids_le", "local_hashes", "input_tokens", "multimodal", "mode", "overlap_score_weight", "temperature", "expected_output_tokens", "latency_sensitivity", "session_id", "queue_timeout_ms", "pinned", "allowed_worker_ids", "excluded_worker_ids", "roles", "required_labels", "preferred_labels", "model_type", "explain", "dry_run", "disaggregate")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
@@ -124,8 +139,10 @@ class SelectWorkerRequest(_message.Message):
     ROLES_FIELD_NUMBER: _ClassVar[int]
     REQUIRED_LABELS_FIELD_NUMBER: _ClassVar[int]
     PREFERRED_LABELS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_TYPE_FIELD_NUMBER: _ClassVar[int]
     EXPLAIN_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    DISAGGREGATE_FIELD_NUMBER: _ClassVar[int]
     model: str
     tenant: str
     request_id: str
@@ -150,9 +167,11 @@ class SelectWorkerRequest(_message.Message):
     roles: _containers.RepeatedScalarFieldContainer[_indexer_pb2.WorkerRole]
     required_labels: _containers.RepeatedCompositeFieldContainer[_indexer_pb2.Label]
     preferred_labels: _containers.RepeatedCompositeFieldContainer[PreferredLabel]
+    model_type: _indexer_pb2.ModelType
     explain: bool
     dry_run: bool
-    def __init__(self, model: _Optional[str] = ..., tenant: _Optional[str] = ..., request_id: _Optional[str] = ..., lora_name: _Optional[str] = ..., cache_salt: _Optional[str] = ..., block_size: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., token_ids_le: _Optional[bytes] = ..., local_hashes: _Optional[_Iterable[int]] = ..., input_tokens: _Optional[int] = ..., multimodal: _Optional[_Iterable[_Union[_types_pb2.MultimodalItem, _Mapping]]] = ..., mode: _Optional[_Union[RouterMode, str]] = ..., overlap_score_weight: _Optional[float] = ..., temperature: _Optional[float] = ..., expected_output_tokens: _Optional[int] = ..., latency_sensitivity: _Optional[float] = ..., session_id: _Optional[str] = ..., queue_timeout_ms: _Optional[int] = ..., pinned: _Optional[_Union[PinnedWorker, _Mapping]] = ..., allowed_worker_ids: _Optional[_Iterable[str]] = ..., excluded_worker_ids: _Optional[_Iterable[str]] = ..., roles: _Optional[_Iterable[_Union[_indexer_pb2.WorkerRole, str]]] = ..., required_labels: _Optional[_Iterable[_Union[_indexer_pb2.Label, _Mapping]]] = ..., preferred_labels: _Optional[_Iterable[_Union[PreferredLabel, _Mapping]]] = ..., explain: bool = ..., dry_run: bool = ...) -> None: ...
+    disaggregate: bool
+    def __init__(self, model: _Optional[str] = ..., tenant: _Optional[str] = ..., request_id: _Optional[str] = ..., lora_name: _Optional[str] = ..., cache_salt: _Optional[str] = ..., block_size: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., token_ids_le: _Optional[bytes] = ..., local_hashes: _Optional[_Iterable[int]] = ..., input_tokens: _Optional[int] = ..., multimodal: _Optional[_Iterable[_Union[_types_pb2.MultimodalItem, _Mapping]]] = ..., mode: _Optional[_Union[RouterMode, str]] = ..., overlap_score_weight: _Optional[float] = ..., temperature: _Optional[float] = ..., expected_output_tokens: _Optional[int] = ..., latency_sensitivity: _Optional[float] = ..., session_id: _Optional[str] = ..., queue_timeout_ms: _Optional[int] = ..., pinned: _Optional[_Union[PinnedWorker, _Mapping]] = ..., allowed_worker_ids: _Optional[_Iterable[str]] = ..., excluded_worker_ids: _Optional[_Iterable[str]] = ..., roles: _Optional[_Iterable[_Union[_indexer_pb2.WorkerRole, str]]] = ..., required_labels: _Optional[_Iterable[_Union[_indexer_pb2.Label, _Mapping]]] = ..., preferred_labels: _Optional[_Iterable[_Union[PreferredLabel, _Mapping]]] = ..., model_type: _Optional[_Union[_indexer_pb2.ModelType, str]] = ..., explain: bool = ..., dry_run: bool = ..., disaggregate: bool = ...) -> None: ...
 
 class RouteCost(_message.Message):
     __slots__ = ("credited_blocks", "new_prefill_tokens", "prefill_blocks", "decode_blocks", "total")
@@ -226,8 +245,22 @@ class RouteOverhead(_message.Message):
     choosing_us: int
     def __init__(self, hashing_us: _Optional[int] = ..., index_us: _Optional[int] = ..., queue_us: _Optional[int] = ..., choosing_us: _Optional[int] = ...) -> None: ...
 
+class PrefillChoice(_message.Message):
+    __slots__ = ("worker_id", "dp_rank", "reason", "cost", "index")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    DP_RANK_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    COST_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    dp_rank: int
+    reason: DecisionReason
+    cost: RouteCost
+    index: IndexOutcome
+    def __init__(self, worker_id: _Optional[str] = ..., dp_rank: _Optional[int] = ..., reason: _Optional[_Union[DecisionReason, str]] = ..., cost: _Optional[_Union[RouteCost, _Mapping]] = ..., index: _Optional[_Union[IndexOutcome, str]] = ...) -> None: ...
+
 class SelectWorkerResponse(_message.Message):
-    __slots__ = ("request_id", "worker_id", "dp_rank", "mode", "reason", "cost", "query_blocks", "index", "index_error", "missing_shards", "distrusted_ranks", "eligible_ranks", "removed", "ejection_ignored", "queued", "queue_position", "overhead", "explanations")
+    __slots__ = ("request_id", "worker_id", "dp_rank", "mode", "reason", "cost", "query_blocks", "index", "index_error", "missing_shards", "distrusted_ranks", "eligible_ranks", "removed", "ejection_ignored", "queued", "queue_position", "overhead", "explanations", "prefill", "prefill_outcome")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     DP_RANK_FIELD_NUMBER: _ClassVar[int]
@@ -246,6 +279,8 @@ class SelectWorkerResponse(_message.Message):
     QUEUE_POSITION_FIELD_NUMBER: _ClassVar[int]
     OVERHEAD_FIELD_NUMBER: _ClassVar[int]
     EXPLANATIONS_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_OUTCOME_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     worker_id: str
     dp_rank: int
@@ -264,7 +299,9 @@ class SelectWorkerResponse(_message.Message):
     queue_position: int
     overhead: RouteOverhead
     explanations: _containers.RepeatedCompositeFieldContainer[RankExplanation]
-    def __init__(self, request_id: _Optional[str] = ..., worker_id: _Optional[str] = ..., dp_rank: _Optional[int] = ..., mode: _Optional[_Union[RouterMode, str]] = ..., reason: _Optional[_Union[DecisionReason, str]] = ..., cost: _Optional[_Union[RouteCost, _Mapping]] = ..., query_blocks: _Optional[int] = ..., index: _Optional[_Union[IndexOutcome, str]] = ..., index_error: _Optional[str] = ..., missing_shards: _Optional[_Iterable[int]] = ..., distrusted_ranks: _Optional[int] = ..., eligible_ranks: _Optional[int] = ..., removed: _Optional[_Iterable[_Union[RemovedRanks, _Mapping]]] = ..., ejection_ignored: bool = ..., queued: bool = ..., queue_position: _Optional[int] = ..., overhead: _Optional[_Union[RouteOverhead, _Mapping]] = ..., explanations: _Optional[_Iterable[_Union[RankExplanation, _Mapping]]] = ...) -> None: ...
+    prefill: PrefillChoice
+    prefill_outcome: PrefillOutcome
+    def __init__(self, request_id: _Optional[str] = ..., worker_id: _Optional[str] = ..., dp_rank: _Optional[int] = ..., mode: _Optional[_Union[RouterMode, str]] = ..., reason: _Optional[_Union[DecisionReason, str]] = ..., cost: _Optional[_Union[RouteCost, _Mapping]] = ..., query_blocks: _Optional[int] = ..., index: _Optional[_Union[IndexOutcome, str]] = ..., index_error: _Optional[str] = ..., missing_shards: _Optional[_Iterable[int]] = ..., distrusted_ranks: _Optional[int] = ..., eligible_ranks: _Optional[int] = ..., removed: _Optional[_Iterable[_Union[RemovedRanks, _Mapping]]] = ..., ejection_ignored: bool = ..., queued: bool = ..., queue_position: _Optional[int] = ..., overhead: _Optional[_Union[RouteOverhead, _Mapping]] = ..., explanations: _Optional[_Iterable[_Union[RankExplanation, _Mapping]]] = ..., prefill: _Optional[_Union[PrefillChoice, _Mapping]] = ..., prefill_outcome: _Optional[_Union[PrefillOutcome, str]] = ...) -> None: ...
 
 class MarkPrefillCompletedRequest(_message.Message):
     __slots__ = ("model", "tenant", "request_id")
@@ -297,18 +334,20 @@ class ReportOutputResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class FreeRequest(_message.Message):
-    __slots__ = ("model", "tenant", "request_id", "failed", "cached_tokens")
+    __slots__ = ("model", "tenant", "request_id", "failed", "cached_tokens", "prefill_failed")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_FAILED_FIELD_NUMBER: _ClassVar[int]
     model: str
     tenant: str
     request_id: str
     failed: bool
     cached_tokens: int
-    def __init__(self, model: _Optional[str] = ..., tenant: _Optional[str] = ..., request_id: _Optional[str] = ..., failed: bool = ..., cached_tokens: _Optional[int] = ...) -> None: ...
+    prefill_failed: bool
+    def __init__(self, model: _Optional[str] = ..., tenant: _Optional[str] = ..., request_id: _Optional[str] = ..., failed: bool = ..., cached_tokens: _Optional[int] = ..., prefill_failed: bool = ...) -> None: ...
 
 class FreeResponse(_message.Message):
     __slots__ = ("expected_cached_tokens",)

@@ -1,0 +1,324 @@
+//! Disaggregated serving: workers that compute prompts only, beside those that generate.
+
+use super::config::{Filter, Hints};
+use super::error::RouteError;
+use super::outcome::{Choice, Ended, Freed};
+use super::reservation::Reservation;
+use super::{Router, RouterConfig};
+use crate::prompt::HashedPrompt;
+use crate::route::{ActiveConfig, ConfigError, CostConfig, Mode, SelectError, Update};
+use crate::router::{Index, RouterWorker};
+use kvasir_proto::convert::Role;
+use std::sync::Arc;
+
+/// When a prompt is computed elsewhere, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolsConfig {
+    /// A request with fewer tokens to compute than this is computed by the worker that generates: a transfer costs more
+    /// than it saves.
+    pub remote_prefill_tokens_min: u64,
+    /// Label of workers that can transfer blocks to each other only: both workers of a request have the same value. A
+    /// prefill worker without the label transfers to all.
+    pub transfer_domain_label: String,
+}
+
+/// The workers of a model and tenant: those for prefill only, and all others. Cheap to clone.
+///
+/// Document 004: a prompt goes to a prefill worker first, which returns what is needed to transfer its blocks; with that
+/// it goes to the worker that generates. Without prefill workers, or if prefill fails, the latter does both. The prefill
+/// pool never tracks active blocks, as nothing is generated there.
+#[derive(Debug, Clone)]
+pub struct Pools {
+    main: Router,
+    prefill: Router,
+    config: Arc<PoolsConfig>,
+}
+
+/// Why a request has a prefill worker, or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PrefillOutcome {
+    /// The caller wanted none.
+    NotAsked,
+    /// It has one.
+    Chosen,
+    /// No prefill worker is there, or none may have the request.
+    NoWorker,
+    /// So much of the prompt is cached where it is generated that a transfer does not pay.
+    MostlyCached,
+    /// All prefill workers are busy.
+    Busy,
+    /// No worker that generates is in the transfer domain of the prefill worker.
+    NoDomain,
+}
+
+/// A request under way at the worker that generates, and, if another one computes its prompt, there. Dropping it frees
+/// both.
+#[derive(Debug)]
+#[must_use = "dropping it frees the workers"]
+pub struct Placement {
+    /// At the worker that generates.
+    pub decode: Reservation,
+    /// At the worker that computes the prompt; none if the other one does, or once it is done.
+    pub prefill: Option<Reservation>,
+    /// Why there is a prefill worker, or none.
+    pub prefill_outcome: PrefillOutcome,
+}
+
+/// A [`Placement`] that is followed by its id.
+#[derive(Debug)]
+pub struct Detached {
+    /// Id of the request, in both pools.
+    pub request_id: String,
+    /// Choice of the worker that generates.
+    pub decode: Choice,
+    /// Choice of the worker that computes the prompt.
+    pub prefill: Option<Choice>,
+    /// Why there is a prefill worker, or none.
+    pub prefill_outcome: PrefillOutcome,
+}
+
+// === impl PoolsConfig ===
+
+impl Default for PoolsConfig {
+    fn default() -> Self {
+        // Neither is in the documents.
+        Self { remote_prefill_tokens_min: 512, transfer_domain_label: "transfer-domain".to_owned() }
+    }
+}
+
+// === impl Pools ===
+
+impl Pools {
+    /// Two pools without workers yet. The settings are those of the main pool.
+    ///
+    /// # Errors
+    /// If a setting cannot be used.
+    pub fn new(
+        config: RouterConfig,
+        pools: PoolsConfig,
+        index: Index,
+    ) -> Result<Self, ConfigError> {
+        let main = Router::new(config, index.clone())?;
+        let mut of_prefill = config;
+        of_prefill.active.blocks = ActiveConfig::prefill_pool(config.active.block_size).blocks;
+        let weight = CostConfig::prefill_pool().active_prefill_weight;
+        of_prefill.select.cost.active_prefill_weight = weight;
+        let prefill = Router::new(of_prefill, index)?;
+        Ok(Self { main, prefill, config: Arc::new(pools) })
+    }
+
+    /// The workers that generate, or do both.
+    #[must_use]
+    pub const fn main(&self) -> &Router {
+        &self.main
+    }
+
+    /// The workers for prefill only.
+    #[must_use]
+    pub const fn prefill(&self) -> &Router {
+        &self.prefill
+    }
+
+    /// These are the workers from now on: each goes to its pool by its role.
+    pub fn set_workers(&self, workers: impl IntoIterator<Item = RouterWorker>) {
+        let is_prefill = |at: &RouterWorker| at.profile.role == Role::Prefill;
+        let (prefill, main): (Vec<_>, Vec<_>) = workers.into_iter().partition(is_prefill);
+        self.main.set_workers(main);
+        self.prefill.set_workers(prefill);
+    }
+
+    /// Chooses a worker that generates and, if there is one and it pays, another that computes the prompt.
+    ///
+    /// # Errors
+    /// As for [`Router::select`]. What keeps a prefill worker from being chosen is no error: the request does without.
+    pub async fn select(
+        &self,
+        prompt: &HashedPrompt,
+        hints: &Hints,
+    ) -> Result<Placement, RouteError> {
+        let mode = hints.mode.unwrap_or(self.main.config().select.mode);
+        if mode == Mode::Direct || !self.prefill.has_workers() {
+            return self.local(prompt, hints, PrefillOutcome::NoWorker).await;
+        }
+        if self.is_mostly_cached(prompt, hints).await {
+            return self.local(prompt, hints, PrefillOutcome::MostlyCached).await;
+        }
+        // Both pools know the request by one id.
+        let request_id = hints.request_id.clone().unwrap_or_else(|| self.main.new_request_id());
+        let request_id = Some(request_id);
+        let filter =
+            Filter { pin: None, roles: Vec::new(), model_type: None, ..hints.filter.clone() };
+        let wanted = Hints {
+            filter,
+            request_id: request_id.clone(),
+            expected_output_tokens: None,
+            ..hints.clone()
+        };
+        let prefill = match self.prefill.select_hashed(prompt, &wanted).await {
+            Ok(prefill) => prefill,
+            Err(error) => {
+                let outcome = outcome(&error).ok_or(error)?;
+                return self.local(prompt, hints, outcome).await;
+            }
+        };
+        let mut wanted = Hints {
+            request_id,
+            // Its blocks come with the transfer, wherever they are cached: load alone decides.
+            overlap_score_weight: Some(0.0),
+            is_prefill_remote: true,
+            ..hints.clone()
+        };
+        let label = &self.config.transfer_domain_label;
+        let domain = self.prefill.label(prefill.worker(), label);
+        let has_domain = domain.is_some();
+        wanted.filter.labels.extend(domain.map(|domain| (label.clone(), domain)));
+        match self.main.select_hashed(prompt, &wanted).await {
+            Ok(decode) => {
+                let prefill_outcome = PrefillOutcome::Chosen;
+                Ok(Placement { decode, prefill: Some(prefill), prefill_outcome })
+            }
+            Err(RouteError::Select(SelectError::NoneAllowed { .. })) if has_domain => {
+                drop(prefill);
+                self.local(prompt, hints, PrefillOutcome::NoDomain).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Chooses a worker that does both, as when prefill has failed.
+    ///
+    /// # Errors
+    /// As for [`Router::select`].
+    pub async fn select_local(
+        &self,
+        prompt: &HashedPrompt,
+        hints: &Hints,
+    ) -> Result<Placement, RouteError> {
+        self.local(prompt, hints, PrefillOutcome::NotAsked).await
+    }
+
+    async fn local(
+        &self,
+        prompt: &HashedPrompt,
+        hints: &Hints,
+        prefill_outcome: PrefillOutcome,
+    ) -> Result<Placement, RouteError> {
+        let decode = self.main.select_hashed(prompt, hints).await?;
+        Ok(Placement { decode, prefill: None, prefill_outcome })
+    }
+
+    /// The first token of a detached request is out: its prefill worker is done with it.
+    ///
+    /// # Errors
+    /// If the id cannot be one.
+    pub fn mark_prefill_completed(&self, request_id: &str) -> Result<Update, ConfigError> {
+        self.report(request_id, |router| router.mark_prefill_completed(request_id))
+    }
+
+    /// A detached request has so many tokens of output in all so far: its prefill worker is done with it.
+    ///
+    /// # Errors
+    /// If the id cannot be one.
+    pub fn report_output(&self, request_id: &str, tokens: u64) -> Result<Update, ConfigError> {
+        self.report(request_id, |router| router.report_output(request_id, tokens))
+    }
+
+    /// A detached request has ended. None if no such request is under way.
+    ///
+    /// # Errors
+    /// If the id cannot be one.
+    pub fn free(
+        &self,
+        request_id: &str,
+        ended: Ended,
+        has_prefill_failed: Option<bool>,
+    ) -> Result<Option<Freed>, ConfigError> {
+        let freed = self.main.free(request_id, ended)?;
+        if freed.is_none() {
+            return self.prefill.free(request_id, ended);
+        }
+        let ended = Ended { has_failed: has_prefill_failed, cached_tokens: None };
+        self.prefill.free(request_id, ended)?;
+        Ok(freed)
+    }
+
+    /// Whether a request of either pool has that id.
+    #[must_use]
+    pub fn has_request(&self, request_id: &str) -> bool {
+        self.main.has_request(request_id) || self.prefill.has_request(request_id)
+    }
+
+    /// Applies a report to a request. Output means that its prefill worker is done, if it has another worker, too.
+    fn report(
+        &self,
+        request_id: &str,
+        report: impl Fn(&Router) -> Result<Update, ConfigError>,
+    ) -> Result<Update, ConfigError> {
+        let update = report(&self.main)?;
+        if update == Update::Unknown {
+            return report(&self.prefill);
+        }
+        self.prefill.free(request_id, Ended { has_failed: Some(false), cached_tokens: None })?;
+        Ok(update)
+    }
+
+    /// Whether a worker that generates holds so much of a prompt that it does the rest itself.
+    async fn is_mostly_cached(&self, prompt: &HashedPrompt, hints: &Hints) -> bool {
+        let least = self.config.remote_prefill_tokens_min;
+        if prompt.input_tokens < least {
+            return true;
+        }
+        // Whatever refuses the request here refuses it again where it is placed.
+        let local = self.main.preview(prompt, hints).await;
+        local.is_ok_and(|local| local.decision.cost.new_prefill_tokens < least as f64)
+    }
+}
+
+/// What an error of the prefill pool means for a request that can do without; none if it cannot.
+fn outcome(error: &RouteError) -> Option<PrefillOutcome> {
+    match error {
+        RouteError::Select(SelectError::AllBusy { .. })
+        | RouteError::QueueFull
+        | RouteError::QueueTimeout(_) => Some(PrefillOutcome::Busy),
+        RouteError::Select(
+            SelectError::NoWorkers
+            | SelectError::NoneAllowed { .. }
+            | SelectError::NoTarget
+            | SelectError::UnknownTarget,
+        ) => Some(PrefillOutcome::NoWorker),
+        RouteError::Config(_) | RouteError::DuplicateId => None,
+    }
+}
+
+// === impl Placement ===
+
+impl Placement {
+    /// The prefill worker is done: its load ends.
+    pub fn prefill_done(&mut self) {
+        if let Some(prefill) = self.prefill.take() {
+            let _freed = prefill.end(Ended { has_failed: Some(false), cached_tokens: None });
+        }
+    }
+
+    /// The prefill worker failed the request: one that fails too often is left alone for a while. Drop the placement, and
+    /// go on with [`Pools::select_local`].
+    pub fn prefill_failed(&mut self) {
+        if let Some(prefill) = self.prefill.take() {
+            prefill.failed();
+        }
+    }
+
+    /// The first token is out, so the prefill worker is done, too.
+    pub fn first_token(&mut self) {
+        self.prefill_done();
+        self.decode.first_token();
+    }
+
+    /// Hands the request over to whoever knows its id.
+    #[must_use]
+    pub fn detach(self) -> Detached {
+        let (request_id, decode) = self.decode.detach();
+        let prefill = self.prefill.map(|prefill| prefill.detach().1);
+        Detached { request_id, decode, prefill, prefill_outcome: self.prefill_outcome }
+    }
+}
