@@ -9,6 +9,7 @@
 //! - [`nats`]: a real nats-server process.
 //! - [`place`]: free ports, and the folder for downloads.
 //! - [`demo`]: all of these together, as the demo.
+//! - [`sweep`]: ways of routing, compared in virtual time.
 
 pub mod oracle;
 pub mod script;
@@ -24,3 +25,4 @@ pub mod place;
 pub mod server;
 
 pub mod demo;
+pub mod sweep;

@@ -1,0 +1,100 @@
+//! What 100 % of load is: the highest rate of arrivals that engines keep up with, in turn.
+//!
+//! The *backlog* at an arrival is the prompt tokens of requests that have arrived and whose first token is not out. A
+//! queue is *bounded* if the mean backlog seen by the arrivals of the last quarter of a run is above that of the second
+//! quarter by at most 5 % of the prompt tokens that arrive in half of the run, which is what arrives between the middles
+//! of these quarters. So engines compute at least 95 % of what arrives, and bursts of the workload count less
+//! than its trend. With cold caches the first quarter is slower, and does not count.
+
+use super::cluster::{self, ClusterOptions, Served};
+use super::job::{Job, faster};
+use super::router::Policy;
+use anyhow::{Result, ensure};
+
+/// Most growth of the backlog, as a share of what arrives.
+const GROWTH_SHARE: f64 = 0.05;
+/// The rate is known to this share.
+const PRECISION: f64 = 0.01;
+/// No workload is made faster or slower than by this factor.
+const FACTOR_MAX: f64 = 1e6;
+
+/// The highest factor by which arrivals can be sped up so that the queue of engines that are asked in turn stays
+/// bounded, by bisection of its logarithm.
+///
+/// # Errors
+/// If a run fails, or there is no such factor.
+pub fn find(options: &ClusterOptions, jobs: &[Job]) -> Result<f64> {
+    let holds = |factor: f64| {
+        let arrivals = faster(jobs, factor);
+        let run = cluster::run(options, jobs, &arrivals, Policy::RoundRobin, 0)?;
+        anyhow::Ok(is_bounded(&run.served))
+    };
+    let (mut low, mut high) = (1.0, 2.0);
+    while !holds(low)? {
+        (low, high) = (low / 2.0, low);
+        ensure!(low > 1.0 / FACTOR_MAX, "no rate of arrivals is low enough");
+    }
+    while holds(high)? {
+        (low, high) = (high, high * 2.0);
+        ensure!(high < FACTOR_MAX, "no rate of arrivals is too high: use more requests");
+    }
+    while high / low > 1.0 + PRECISION {
+        let middle = (low * high).sqrt();
+        let side = if holds(middle)? { &mut low } else { &mut high };
+        *side = middle;
+    }
+    Ok(low)
+}
+
+/// Whether the backlog is bounded, as this module defines it. Requests are in the order of arrival.
+fn is_bounded(served: &[Served]) -> bool {
+    let backlogs = backlogs(served);
+    let quarter = backlogs.len() / 4;
+    let mean = |number: usize| {
+        let part = backlogs.iter().skip(number * quarter).take(quarter);
+        part.sum::<u64>() as f64 / quarter.max(1) as f64
+    };
+    let arrived: usize = served.iter().map(|at| at.prompt_tokens).sum();
+    mean(3) - mean(1) <= GROWTH_SHARE * arrived as f64 / 2.0
+}
+
+/// The backlog that each request finds when it arrives, in tokens.
+fn backlogs(served: &[Served]) -> Vec<u64> {
+    let mut out: Vec<_> = served.iter().map(|at| (at.first_token, at.prompt_tokens)).collect();
+    out.sort_unstable();
+    let mut out = out.into_iter().peekable();
+    let mut backlog = 0;
+    let seen = served.iter().map(|at| {
+        while let Some((_, tokens)) = out.next_if(|(first, _)| *first <= at.arrival) {
+            backlog -= tokens as u64;
+        }
+        let seen = backlog;
+        backlog += at.prompt_tokens as u64;
+        seen
+    });
+    seen.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served(arrival: u64, wait: u64) -> Served {
+        Served { arrival, first_token: arrival + wait, prompt_tokens: 10, ..Served::default() }
+    }
+
+    #[test]
+    fn a_backlog_is_what_has_arrived_and_is_not_out() {
+        let all = [served(0, 3), served(1, 5), served(2, 1), served(3, 1), served(10, 1)];
+        assert_eq!(backlogs(&all), [0, 10, 20, 10, 0]);
+    }
+
+    #[test]
+    fn a_queue_that_grows_with_time_is_not_bounded() {
+        let even: Vec<_> = (0..400).map(|at| served(at, 30)).collect();
+        assert!(is_bounded(&even));
+        // Engines that compute 90 % of what arrives: each request waits a tenth of the time so far.
+        let slow = |at: u64| served(at, at / 9);
+        assert!(!is_bounded(&(0..400).map(slow).collect::<Vec<_>>()));
+    }
+}

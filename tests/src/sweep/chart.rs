@@ -1,0 +1,135 @@
+//! A plot of lines with intervals, as SVG text.
+
+use std::fmt::Write as _;
+
+const WIDTH: f64 = 760.0;
+const HEIGHT: f64 = 420.0;
+const LEFT: f64 = 70.0;
+const RIGHT: f64 = 190.0;
+const TOP: f64 = 40.0;
+const BOTTOM: f64 = 50.0;
+/// Marks of the y axis.
+const MARKS: usize = 5;
+/// Colours that people who see few of them can tell apart (Okabe and Ito).
+const COLOURS: [&str; 8] =
+    ["#0072b2", "#56b4e9", "#009e73", "#d55e00", "#e69f00", "#cc79a7", "#999999", "#000000"];
+
+/// A plot.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chart {
+    /// What is along the x axis, with the unit.
+    pub x: &'static str,
+    /// What is along the y axis, from 0, with the unit.
+    pub y: &'static str,
+    /// What is shown.
+    pub lines: Vec<Line>,
+}
+
+/// One line.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Line {
+    /// Its name.
+    pub name: String,
+    /// Its points: x, y, and half of the interval's height.
+    pub points: Vec<(f64, f64, f64)>,
+}
+
+/// Where values lie.
+#[derive(Debug, Clone, Copy)]
+struct Frame {
+    low: f64,
+    high: f64,
+    top: f64,
+}
+
+/// The plot's file.
+#[must_use]
+pub fn svg(chart: &Chart) -> String {
+    let frame = Frame::around(chart);
+    let mut text = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+         font-family=\"sans-serif\" font-size=\"13\">\n\
+         <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"white\"/>\n"
+    );
+    write_label(&mut text, (LEFT, 24.0), "start", chart.y);
+    write_label(&mut text, ((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 12.0), "middle", chart.x);
+    for mark in 0..=MARKS {
+        let value = frame.top * mark as f64 / MARKS as f64;
+        let y = frame.y(value);
+        write_stroke(&mut text, &[(LEFT, y), (WIDTH - RIGHT, y)], "#dddddd");
+        write_label(&mut text, (LEFT - 8.0, y + 4.0), "end", &format!("{value:.2}"));
+    }
+    for x in chart.lines.iter().take(1).flat_map(|line| &line.points).map(|point| point.0) {
+        write_label(&mut text, (frame.x(x), HEIGHT - BOTTOM + 18.0), "middle", &x.to_string());
+    }
+    for (number, (line, colour)) in chart.lines.iter().zip(COLOURS.iter().cycle()).enumerate() {
+        let at = |&(x, y, _): &(f64, f64, f64)| (frame.x(x), frame.y(y));
+        write_stroke(&mut text, &line.points.iter().map(at).collect::<Vec<_>>(), colour);
+        for &(x, y, half) in &line.points {
+            let ends = [y - half, y + half].map(|y| (frame.x(x), frame.y(y.max(0.0))));
+            write_stroke(&mut text, &ends, colour);
+        }
+        let y = TOP + 20.0 * number as f64;
+        let x = WIDTH - RIGHT + 15.0;
+        write_stroke(&mut text, &[(x, y), (x + 20.0, y)], colour);
+        write_label(&mut text, (x + 26.0, y + 4.0), "start", &line.name);
+    }
+    text + "</svg>\n"
+}
+
+/// Writing to a string does not fail.
+fn write_stroke(text: &mut String, points: &[(f64, f64)], colour: &str) {
+    let points: Vec<_> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+    let points = points.join(" ");
+    let _written = writeln!(
+        text,
+        "<polyline points=\"{points}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"/>"
+    );
+}
+
+fn write_label(text: &mut String, (x, y): (f64, f64), anchor: &str, label: &str) {
+    let label = label.replace('&', "&amp;").replace('<', "&lt;");
+    let _written =
+        writeln!(text, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{label}</text>");
+}
+
+// === impl Frame ===
+
+impl Frame {
+    fn around(chart: &Chart) -> Self {
+        let points = || chart.lines.iter().flat_map(|line| &line.points);
+        let low = points().map(|point| point.0).fold(f64::INFINITY, f64::min);
+        let high = points().map(|point| point.0).fold(f64::NEG_INFINITY, f64::max);
+        let top = points().map(|point| point.1 + point.2).fold(0.0, f64::max);
+        Self { low, high, top: if top > 0.0 { top } else { 1.0 } }
+    }
+
+    fn x(&self, value: f64) -> f64 {
+        let share =
+            if self.high > self.low { (value - self.low) / (self.high - self.low) } else { 0.5 };
+        LEFT + 15.0 + share * (WIDTH - LEFT - RIGHT - 30.0)
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        HEIGHT - BOTTOM - value / self.top * (HEIGHT - TOP - BOTTOM)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plot_has_a_line_and_a_name_for_each_policy() {
+        let line = |name: &str| Line {
+            name: name.to_owned(),
+            points: vec![(30.0, 1.0, 0.1), (50.0, 2.0, 0.0)],
+        };
+        let chart = Chart { x: "load", y: "time", lines: vec![line("a & b"), line("c")] };
+        let text = svg(&chart);
+        assert!(text.starts_with("<svg") && text.ends_with("</svg>\n"));
+        assert!(text.contains(">a &amp; b<") && text.contains(">c<"));
+        assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
+        assert_eq!(text.matches("<polyline").count(), MARKS + 1 + 2 * 4);
+    }
+}

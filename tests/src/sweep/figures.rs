@@ -1,0 +1,136 @@
+//! What is reported of a run, and over several seeds.
+
+use super::cluster::{Run, Served};
+use super::model::{Nanos, SECOND};
+
+/// The first requests of a run, which find empty caches, do not count: one in so many of all.
+const WARM_UP_FRACTION: usize = 10;
+
+/// The figures of one run.
+#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize)]
+pub struct Figures {
+    /// Prompt tokens found in caches, of all prompt tokens: a ratio of sums, 0 to 1.
+    pub hit_ratio: f64,
+    /// Mean time to the first token, in seconds.
+    pub ttft_mean: f64,
+    /// Its median, in seconds.
+    pub ttft_p50: f64,
+    /// Its 99th percentile, in seconds.
+    pub ttft_p99: f64,
+    /// Mean time between tokens of answers, in seconds: the sum of all gaps by their number.
+    pub itl_mean: f64,
+    /// Tokens that the busiest engine computed, by the mean of all; 1 is even.
+    pub imbalance: f64,
+}
+
+/// A mean over seeds, with its 95 % confidence interval.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Estimate {
+    /// The mean.
+    pub mean: f64,
+    /// Half of the interval's width; 0 of one value.
+    pub half: f64,
+}
+
+/// 97.5 % quantiles of Student's t by degrees of freedom, from 1.
+const STUDENT_T: [f64; 19] = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+    2.145, 2.131, 2.120, 2.110, 2.101, 2.093,
+];
+/// The same of more values than these: that of 20, which is a little wide for them.
+const STUDENT_T_MORE: f64 = 2.086;
+
+// === impl Figures ===
+
+impl Figures {
+    /// The figures of a run.
+    #[must_use]
+    pub fn of(run: &Run) -> Self {
+        let counted = run.served.get(run.served.len() / WARM_UP_FRACTION..).unwrap_or_default();
+        let sum = |of: fn(&Served) -> u64| counted.iter().map(of).sum::<u64>() as f64;
+        let mut waits: Vec<Nanos> = counted.iter().map(Served::wait).collect();
+        waits.sort_unstable();
+        let gaps = sum(|at| at.answer_tokens as u64 - 1);
+        let computed = || run.computed_tokens.iter().map(|&tokens| tokens as f64);
+        let mean = computed().sum::<f64>() / run.computed_tokens.len().max(1) as f64;
+        Self {
+            hit_ratio: ratio(sum(|at| at.hit_tokens as u64), sum(|at| at.prompt_tokens as u64)),
+            ttft_mean: ratio(sum(Served::wait), (counted.len() as u64 * SECOND) as f64),
+            ttft_p50: quantile(&waits, 0.5),
+            ttft_p99: quantile(&waits, 0.99),
+            itl_mean: ratio(sum(|at| at.end - at.first_token), gaps * SECOND as f64),
+            imbalance: ratio(computed().fold(0.0, f64::max), mean),
+        }
+    }
+}
+
+// === impl Served ===
+
+impl Served {
+    /// Time to its first token.
+    fn wait(&self) -> Nanos {
+        self.first_token - self.arrival
+    }
+}
+
+// === impl Estimate ===
+
+impl Estimate {
+    /// Of a value per seed.
+    #[must_use]
+    pub fn of(values: &[f64]) -> Self {
+        let count = values.len() as f64;
+        let mean = ratio(values.iter().sum(), count);
+        let Some(freedom) = values.len().checked_sub(1).filter(|&freedom| freedom > 0) else {
+            return Self { mean, half: 0.0 };
+        };
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        let t = STUDENT_T.get(freedom - 1).copied().unwrap_or(STUDENT_T_MORE);
+        Self { mean, half: t * (squares / freedom as f64 / count).sqrt() }
+    }
+}
+
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+/// The smallest value that so great a share of all does not exceed, in seconds.
+fn quantile(sorted: &[Nanos], share: f64) -> f64 {
+    let rank = (share * sorted.len() as f64).ceil() as usize;
+    let value = sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0);
+    value as f64 / SECOND as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn estimates_and_quantiles_are_those_of_the_books() {
+        let of = Estimate::of(&[1.0, 2.0, 3.0, 4.0, 5.0]);
+        assert!((of.mean - 3.0).abs() < 1e-12 && (of.half - 1.9629).abs() < 1e-3, "{of:?}");
+        assert_eq!(Estimate::of(&[7.0]), Estimate { mean: 7.0, half: 0.0 });
+        let sorted: Vec<Nanos> = (1..=100).map(|at| at * SECOND).collect();
+        assert_eq!([0.5, 0.99, 1.0].map(|share| quantile(&sorted, share)), [50.0, 99.0, 100.0]);
+        assert_eq!(quantile(&[], 0.5), 0.0);
+    }
+
+    #[test]
+    fn ratios_are_those_of_sums_and_leave_out_the_first_requests() {
+        let served = |prompt_tokens, hit_tokens, wait| Served {
+            arrival: SECOND,
+            first_token: SECOND + wait * SECOND,
+            end: SECOND * (wait + 5),
+            prompt_tokens,
+            hit_tokens,
+            answer_tokens: 5,
+        };
+        let mut all = vec![served(100, 0, 50)];
+        all.extend([served(100, 100, 1), served(300, 0, 3)]);
+        all.extend(vec![served(100, 0, 2); 7]);
+        let figures = Figures::of(&Run { served: all, computed_tokens: vec![10, 30] });
+        assert!((figures.hit_ratio - 100.0 / 1_100.0).abs() < 1e-12, "{figures:?}");
+        assert_eq!((figures.ttft_mean, figures.ttft_p99, figures.itl_mean), (2.0, 3.0, 1.0));
+        assert_eq!(figures.imbalance, 1.5);
+    }
+}

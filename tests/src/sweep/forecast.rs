@@ -1,0 +1,162 @@
+//! What the oracle knows: when an engine would put out the first token of a request.
+//!
+//! It plays the engine's own steps ahead by counts: the true cache, the queue and the running requests, with the
+//! engine's own times. It is a forecast, as later requests do not change it much but evictions up to the admission may.
+
+use super::engine::Engine;
+use super::job::Job;
+use super::model::{EngineOptions, Nanos, StepLoad};
+use std::collections::VecDeque;
+
+/// A request by its counts.
+#[derive(Debug, Clone, Copy)]
+struct Sequence {
+    /// Prompt tokens to be computed.
+    prompt_left: u64,
+    /// Tokens in the pool.
+    context: u64,
+    /// Tokens of the answer to come, beside the first.
+    answer_left: u64,
+    /// Blocks that its end frees.
+    blocks: usize,
+    is_target: bool,
+}
+
+/// An engine by its counts.
+#[derive(Debug)]
+struct Counts {
+    options: EngineOptions,
+    now: Nanos,
+    room: usize,
+    running: Vec<Sequence>,
+    waiting: VecDeque<Sequence>,
+}
+
+/// How long after `now` an engine would put out the first token of a request that it gets now, in nanoseconds.
+#[must_use]
+pub fn time_to_first_token(engine: &Engine<'_>, job: &Job, now: Nanos) -> Nanos {
+    let mut counts = Counts::of(engine, job, now);
+    while !counts.step() {}
+    counts.now - now
+}
+
+// === impl Counts ===
+
+impl Counts {
+    fn of(engine: &Engine<'_>, job: &Job, now: Nanos) -> Self {
+        let steps_begun = engine.steps_begun(now);
+        let running = engine.running.iter().map(|run| {
+            let total = run.job.total_tokens() as u64;
+            let is_decoding = run.computed >= run.job.prompt_tokens;
+            // The first of the steps under way is in `computed` already.
+            let further = if is_decoding { steps_begun.saturating_sub(1) } else { 0 };
+            let context = run.computed as u64 + further;
+            let prompt_left = (run.job.prompt_tokens as u64).saturating_sub(context);
+            let answer_left = total - prompt_left - context;
+            Sequence { prompt_left, context, answer_left, blocks: run.taken, is_target: false }
+        });
+        let mut queue: VecDeque<_> =
+            engine.waiting.iter().map(|(_, job)| waiting(engine, job, 0)).collect();
+        // What those before it compute is there once it is admitted.
+        let before = engine.running.iter().map(|run| run.job);
+        let before = before.chain(engine.waiting.iter().map(|(_, job)| *job));
+        let shared = before
+            .map(|other| shared_blocks(job, other, engine.options.block_size))
+            .max()
+            .unwrap_or(0);
+        queue.push_back(Sequence { is_target: true, ..waiting(engine, job, shared) });
+        let mut counts = Self {
+            options: engine.options,
+            now: engine.step_end(now).unwrap_or(now),
+            room: engine.room(),
+            running: running.collect(),
+            waiting: queue,
+        };
+        counts.end_finished();
+        counts
+    }
+
+    /// Takes a step, or many if nothing but answers goes on. True once the first token of the target is out.
+    fn step(&mut self) -> bool {
+        let mut load = StepLoad::default();
+        let mut budget = self.options.step_tokens_max as u64;
+        for sequence in &mut self.running {
+            sequence.schedule(&mut budget, &mut load);
+        }
+        while budget > 0 && self.running.len() < self.options.running_max {
+            let Some(mut next) = self.waiting.front().copied() else { break };
+            let Some(room) = self.room.checked_sub(next.blocks) else { break };
+            self.waiting.pop_front();
+            self.room = room;
+            next.schedule(&mut budget, &mut load);
+            self.running.push(next);
+        }
+        // Answers alone: nothing changes until one of them ends.
+        let quiet = if load.prefill_tokens > 0 { None } else { self.shortest_answer() };
+        let further = quiet.unwrap_or(0);
+        for sequence in &mut self.running {
+            sequence.answer_left -= further;
+            sequence.context += further;
+        }
+        self.now += self.options.model.steps_nanos(&load, 1 + further);
+        let is_out = self.running.iter().any(|at| at.is_target && at.prompt_left == 0);
+        self.end_finished();
+        is_out
+    }
+
+    fn shortest_answer(&self) -> Option<u64> {
+        self.running.iter().map(|at| at.answer_left).min()
+    }
+
+    fn end_finished(&mut self) {
+        let Self { running, room, .. } = self;
+        running.retain(|at| {
+            let is_over = at.prompt_left == 0 && at.answer_left == 0;
+            *room += if is_over { at.blocks } else { 0 };
+            !is_over
+        });
+    }
+}
+
+// === impl Sequence ===
+
+impl Sequence {
+    fn schedule(&mut self, budget: &mut u64, load: &mut StepLoad) {
+        let is_prefill = self.prompt_left > 0;
+        let tokens = if is_prefill { self.prompt_left } else { 1 }.min(*budget);
+        if tokens == 0 {
+            return;
+        }
+        *budget -= tokens;
+        load.context_tokens += self.context;
+        self.context += tokens;
+        if is_prefill {
+            load.prefill_tokens += tokens;
+            self.prompt_left -= tokens;
+        } else {
+            load.decode_sequences += 1;
+            self.answer_left -= 1;
+        }
+    }
+}
+
+/// A request that waits, of which so many leading blocks will be cached at least.
+fn waiting(engine: &Engine<'_>, job: &Job, shared_blocks: usize) -> Sequence {
+    let fit = engine.fit(job);
+    let shared = shared_blocks.saturating_sub(fit.hit_blocks);
+    let context = (fit.hit_blocks + shared) * engine.options.block_size;
+    Sequence {
+        prompt_left: (job.prompt_tokens - context) as u64,
+        context: context as u64,
+        answer_left: job.answer_tokens as u64 - 1,
+        blocks: fit.taken - shared,
+        is_target: false,
+    }
+}
+
+/// Leading blocks that two prompts share, but never the last token of the first one.
+fn shared_blocks(job: &Job, other: &Job, block_size: usize) -> usize {
+    let most = (job.prompt_tokens - 1) / block_size;
+    let same = job.names.iter().take(most).zip(other.prompt_names(block_size));
+    same.take_while(|(name, other)| name == other).count()
+}
