@@ -1,13 +1,14 @@
 //! The command line.
 
-use super::cluster::ClusterOptions;
 use super::model::{
     CACHE_TOKENS, CONTEXT_TOKEN_NANOS, DECODE_SEQUENCE_NANOS, EngineOptions, Nanos,
     PREFILL_TOKEN_NANOS, STEP_NANOS, StepModel,
 };
+use super::router::ClusterOptions;
 use crate::engine::scheduler::{RUNNING_REQUESTS_MAX, STEP_TOKENS_MAX};
 use crate::workload::trace::HASH_ID_TOKENS;
 use anyhow::{Result, ensure};
+use router_client::route::CostConfig;
 use std::path::PathBuf;
 
 /// Requests, seeds and loads of the short form.
@@ -41,6 +42,12 @@ pub struct Args {
     /// How late the index hears of the caches, in milliseconds: kv runs with each of these.
     #[arg(long, value_name = "MS", value_delimiter = ',', default_values_t = [0, 100, 1_000])]
     pub staleness_ms: Vec<u64>,
+    /// Weight of prefill against blocks in use in kv's cost; the default is the router's.
+    #[arg(long, value_name = "WEIGHT", default_value_t = CostConfig::default().overlap_score_weight)]
+    pub overlap_weight: f64,
+    /// Weight of earlier requests' prefill in kv's cost; the default is the router's.
+    #[arg(long, value_name = "WEIGHT", default_value_t = CostConfig::default().active_prefill_weight)]
+    pub active_prefill_weight: f64,
     /// Threads that run points.
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub threads: usize,
@@ -114,7 +121,16 @@ impl Args {
         );
         let blocks = self.cache_tokens / self.block_size;
         ensure!((1..=10_000_000).contains(&blocks), "--cache-tokens must be 1 to 10000000 blocks");
-        Ok(())
+        Ok(self.cost().check()?)
+    }
+
+    /// The cost that these ask for.
+    fn cost(&self) -> CostConfig {
+        CostConfig {
+            overlap_score_weight: self.overlap_weight,
+            active_prefill_weight: self.active_prefill_weight,
+            ..CostConfig::default()
+        }
     }
 
     /// The engines that these ask for.
@@ -133,7 +149,7 @@ impl Args {
             step_tokens_max: self.step_tokens_max,
             running_max: self.running_max,
         };
-        ClusterOptions { engines: self.engines, engine }
+        ClusterOptions { engines: self.engines, engine, cost: self.cost() }
     }
 }
 

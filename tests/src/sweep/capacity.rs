@@ -6,9 +6,9 @@
 //! of these quarters. So engines compute at least 95 % of what arrives, and bursts of the workload count less
 //! than its trend. With cold caches the first quarter is slower, and does not count.
 
-use super::cluster::{self, ClusterOptions, Served};
+use super::cluster::{self, Served};
 use super::job::{Job, faster};
-use super::router::Policy;
+use super::router::{ClusterOptions, Policy};
 use anyhow::{Result, ensure};
 
 /// Most growth of the backlog, as a share of what arrives.

@@ -2,19 +2,10 @@
 
 use super::engine::{Engine, Event, Timed};
 use super::job::Job;
-use super::model::{EngineOptions, Nanos};
-use super::router::{Policy, Router};
+use super::model::Nanos;
+use super::router::{ClusterOptions, Policy, Router};
 use anyhow::{Context, Result, ensure};
 use std::num::NonZeroU32;
-
-/// Engines of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClusterOptions {
-    /// How many there are.
-    pub engines: usize,
-    /// Each of them.
-    pub engine: EngineOptions,
-}
 
 /// What became of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -78,7 +69,7 @@ impl<'a> Cluster<'a> {
         let block_size = u32::try_from(options.engine.block_size).ok().and_then(NonZeroU32::new);
         let block_size = block_size.context("the block size is 0, or too large")?;
         let engines = (0..options.engines).map(|_| Engine::new(options.engine)).collect();
-        let router = Router::new(policy, options.engines, block_size, seed)?;
+        let router = Router::new(policy, options, block_size, seed)?;
         Ok(Self { engines, router, served: Vec::new(), events: Vec::new() })
     }
 
@@ -130,3 +121,6 @@ impl<'a> Cluster<'a> {
     }
 }
 
+#[cfg(test)]
+#[path = "cluster_test.rs"]
+mod cluster_test;

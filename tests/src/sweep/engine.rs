@@ -112,6 +112,15 @@ impl<'a> Engine<'a> {
         Self { is_stepping: true, ..self }
     }
 
+    /// Checks the pool and the reservations.
+    #[cfg(test)]
+    pub(super) fn validate(&self) {
+        self.pool.validate();
+        let reserved: usize = self.running.iter().map(|run| run.reserved).sum();
+        assert_eq!(reserved, self.reserved, "reservations are miscounted");
+        assert!(reserved <= self.pool.free_len(), "more blocks are reserved than free");
+    }
+
     /// Whether it can ever hold a request.
     #[must_use]
     pub fn can_hold(&self, job: &Job) -> bool {
@@ -339,3 +348,6 @@ fn push_removed(events: &mut Vec<KvEvent>, name: BlockName) {
     }
 }
 
+#[cfg(test)]
+#[path = "engine_test.rs"]
+mod engine_test;

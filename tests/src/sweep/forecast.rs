@@ -160,3 +160,7 @@ fn shared_blocks(job: &Job, other: &Job, block_size: usize) -> usize {
     let same = job.names.iter().take(most).zip(other.prompt_names(block_size));
     same.take_while(|(name, other)| name == other).count()
 }
+
+#[cfg(test)]
+#[path = "forecast_test.rs"]
+mod forecast_test;

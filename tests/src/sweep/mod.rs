@@ -21,6 +21,8 @@ pub mod chart;
 pub mod cluster;
 pub mod engine;
 pub mod figures;
+#[cfg(test)]
+mod fixtures_test;
 pub mod forecast;
 pub mod job;
 pub mod model;

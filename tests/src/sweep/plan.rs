@@ -151,3 +151,7 @@ impl Workload {
         self.jobs.len() as f64 / (last as f64 / 1e9) * self.factor
     }
 }
+
+#[cfg(test)]
+#[path = "plan_test.rs"]
+mod plan_test;

@@ -3,7 +3,7 @@
 use super::engine::Engine;
 use super::forecast;
 use super::job::Job;
-use super::model::Nanos;
+use super::model::{EngineOptions, Nanos};
 use anyhow::{Context, Result};
 use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, SourceId};
 use kvasir_proto::convert::WorkerProfile;
@@ -13,8 +13,8 @@ use kvasir_proto::types::{
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use router_client::route::{
-    ActiveConfig, ActiveLoads, Candidate, Mode, NewRequest, PromptBlocks, Question, RankId,
-    RequestKey, RouterId, SelectConfig, Selector, TierBlocks, Trust,
+    ActiveConfig, ActiveLoads, Candidate, CostConfig, Mode, NewRequest, PromptBlocks, Question,
+    RankId, RequestKey, RouterId, SelectConfig, Selector, TierBlocks, Trust,
 };
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -23,6 +23,17 @@ use std::time::Duration;
 
 /// The one router of a run.
 const ROUTER: RouterId = RouterId(1);
+
+/// Engines of a run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ClusterOptions {
+    /// How many there are.
+    pub engines: usize,
+    /// Each of them.
+    pub engine: EngineOptions,
+    /// What the cost of mode `kv` consists of.
+    pub cost: CostConfig,
+}
 
 /// How a run places its requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -113,11 +124,17 @@ impl fmt::Display for Policy {
 // === impl Router ===
 
 impl Router {
-    /// A router with the library's defaults.
+    /// A router with the library's defaults but for the cost.
     ///
     /// # Errors
     /// If the index or the library refuses the engines.
-    pub fn new(policy: Policy, engines: usize, block_size: NonZeroU32, seed: u64) -> Result<Self> {
+    pub fn new(
+        policy: Policy,
+        options: &ClusterOptions,
+        block_size: NonZeroU32,
+        seed: u64,
+    ) -> Result<Self> {
+        let engines = options.engines;
         let mut active = ActiveLoads::new(ActiveConfig::new(block_size));
         let mut members = Vec::with_capacity(engines);
         for number in 0..engines {
@@ -135,7 +152,11 @@ impl Router {
             members,
             profile: WorkerProfile::default(),
             adapters: BTreeSet::new(),
-            selector: Selector::new(SelectConfig { mode, ..SelectConfig::default() }),
+            selector: Selector::new(SelectConfig {
+                mode,
+                cost: options.cost,
+                ..SelectConfig::default()
+            }),
             active,
             index,
             rng: ChaCha8Rng::seed_from_u64(seed),
