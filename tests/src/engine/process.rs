@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::runtime::Runtime;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, MutexGuard, watch};
 use tokio::time::timeout;
 
 /// Name of the binary.
@@ -170,13 +170,7 @@ impl EngineProcess {
     /// # Errors
     /// If it had ended before, or does not start.
     pub async fn kill(&self) -> Result<()> {
-        let pid = self.progress.borrow().pid;
-        self.progress.send_modify(|progress| progress.is_killed = true);
-        kill_process(pid, Signal::KILL).context("kill the engine")?;
-        // A request in progress fails now and releases the lock. Later ones go to the new process.
-        let mut process = self.process.lock().await;
-        let end = process.child.wait().await.context("wait for the engine's end")?;
-        ensure!(end.signal() == Some(Signal::KILL.as_raw()), "the engine ended before, {end}");
+        let mut process = self.end().await?;
         let config =
             EngineConfig { restarts: process.config.restarts + 1, ..process.config.clone() };
         *process = Process::start(config, &self.endpoints).await?;
@@ -186,6 +180,26 @@ impl EngineProcess {
         };
         self.progress.send_modify(begin);
         Ok(())
+    }
+
+    /// Kills it (SIGKILL), whatever it is doing, and leaves it dead: no prompt has a completion any more.
+    ///
+    /// # Errors
+    /// If it had ended before.
+    pub async fn crash(&self) -> Result<()> {
+        self.end().await.map(drop)
+    }
+
+    /// Kills it and waits until it has ended. While the guard is held, requests wait.
+    async fn end(&self) -> Result<MutexGuard<'_, Process>> {
+        let pid = self.progress.borrow().pid;
+        self.progress.send_modify(|progress| progress.is_killed = true);
+        kill_process(pid, Signal::KILL).context("kill the engine")?;
+        // A request in progress fails now and releases the lock. Later ones fail too, or go to a new process.
+        let mut process = self.process.lock().await;
+        let end = process.child.wait().await.context("wait for the engine's end")?;
+        ensure!(end.signal() == Some(Signal::KILL.as_raw()), "the engine ended before, {end}");
+        Ok(process)
     }
 }
 
