@@ -40,6 +40,7 @@ pub mod types;
     clippy::allow_attributes_without_reason,
     clippy::clone_on_ref_ptr,
     clippy::missing_errors_doc,
+    clippy::struct_excessive_bools,
     clippy::too_many_lines,
     clippy::wildcard_imports,
     clippy::wildcard_enum_match_arm,

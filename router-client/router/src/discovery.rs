@@ -1,8 +1,8 @@
 //! Which workers there are, by the index.
 //!
 //! Each shard's workers are listed at one of its replicas, again and again. The workers of a shard of which no replica
-//! answers stay as they were, and so do, for 30 s, those of a shard that suddenly lists none: an index that restarts with
-//! nothing takes no worker away until its workers have registered again.
+//! answers stay as they were. Those that are missing from the list of an index that may have restarted stay for 30 s: it
+//! takes no worker away until its workers have had the time to register again.
 
 use crate::fleet::{Fleet, Listing};
 use crate::reports::KvMetricsAggregator;
@@ -16,8 +16,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-/// How long the workers of a shard stay that suddenly lists none.
-const EMPTY_GRACE: Duration = Duration::from_secs(30);
+/// How long workers stay that an index may have lost by a restart.
+const RESTART_GRACE: Duration = Duration::from_secs(30);
 
 /// Lists workers.
 #[derive(Debug)]
@@ -35,10 +35,18 @@ struct Shard {
     replicas: Vec<(String, IndexerClient)>,
     /// The replica that answered last.
     last: Mutex<usize>,
-    /// What it answered.
-    workers: Mutex<Option<Vec<ListedWorker>>>,
-    /// Since when it lists no workers, though it listed some before.
-    empty_since: Mutex<Option<Instant>>,
+    /// Whether a replica has failed to answer since the last list.
+    has_failed: Mutex<bool>,
+    known: Mutex<Known>,
+}
+
+/// The workers of a shard.
+#[derive(Debug, Default)]
+struct Known {
+    /// None before the first list.
+    workers: Option<Vec<ListedWorker>>,
+    /// Since when workers are missing that the index may have lost by a restart.
+    missing_since: Option<Instant>,
 }
 
 impl Discovery {
@@ -60,8 +68,8 @@ impl Discovery {
             Ok::<_, ClientError>(Shard {
                 replicas,
                 last: Mutex::new(0),
-                workers: Mutex::default(),
-                empty_since: Mutex::default(),
+                has_failed: Mutex::new(false),
+                known: Mutex::default(),
             })
         };
         let shards = shards.iter().map(shard).collect::<Result<_, _>>()?;
@@ -89,7 +97,7 @@ impl Discovery {
         loop {
             rounds.tick().await;
             self.round().await;
-            if self.shards.iter().all(|shard| shard.workers.lock().is_some()) {
+            if self.shards.iter().all(|shard| shard.known.lock().workers.is_some()) {
                 drop(unlisted.take());
             }
         }
@@ -106,7 +114,7 @@ impl Discovery {
         let mut all = Listing::new();
         let mut count = 0;
         for shard in &self.shards {
-            for at in shard.workers.lock().iter().flatten() {
+            for at in shard.known.lock().workers.iter().flatten() {
                 if count < LISTED_WORKERS_MAX {
                     let workers = all.entry(at.partition.clone()).or_default();
                     count += usize::from(workers.insert(at.worker.clone(), at.clone()).is_none());
@@ -127,22 +135,31 @@ impl Discovery {
     }
 }
 
-impl Shard {
-    /// Takes a list, unless it is suddenly empty.
-    fn listed(&self, workers: Vec<ListedWorker>) {
-        let mut known = self.workers.lock();
-        let mut empty_since = self.empty_since.lock();
-        let had_some = known.as_ref().is_some_and(|known| !known.is_empty());
-        if workers.is_empty() && had_some {
-            let since = *empty_since.get_or_insert_with(Instant::now);
-            if since.elapsed() < EMPTY_GRACE {
-                return;
-            }
+impl Known {
+    /// Takes a list. If its index may have restarted, because a replica failed or most workers are missing at once, those
+    /// that are missing stay for a while.
+    fn take(&mut self, mut listed: Vec<ListedWorker>, has_failed: bool, now: Instant) {
+        let before = self.workers.take().unwrap_or_default();
+        let count = before.len();
+        let is_listed: BTreeSet<_> = listed.iter().map(key).collect();
+        let missing: Vec<_> =
+            before.into_iter().filter(|at| !is_listed.contains(&key(at))).collect();
+        let has_lost_most = missing.len() * 2 > count;
+        let is_in_doubt = has_failed || has_lost_most || self.missing_since.is_some();
+        let since = self.missing_since.take().unwrap_or(now);
+        if !missing.is_empty() && is_in_doubt && now.duration_since(since) < RESTART_GRACE {
+            self.missing_since = Some(since);
+            listed.extend(missing);
         }
-        *empty_since = None;
-        *known = Some(workers);
+        self.workers = Some(listed);
     }
+}
 
+fn key(listed: &ListedWorker) -> (PartitionKey, WorkerId) {
+    (listed.partition.clone(), listed.worker.clone())
+}
+
+impl Shard {
     /// Lists the workers at the replica that answered last, or else at another one.
     async fn list(&self) -> Result<(), ClientError> {
         let first = *self.last.lock();
@@ -153,11 +170,13 @@ impl Shard {
             match client.list_workers(None).await {
                 Ok(workers) => {
                     *self.last.lock() = number;
-                    self.listed(workers);
+                    let has_failed = std::mem::take(&mut *self.has_failed.lock());
+                    self.known.lock().take(workers, has_failed, Instant::now());
                     return Ok(());
                 }
                 Err(error) => {
                     tracing::debug!(%url, %error, "a replica does not list its workers");
+                    *self.has_failed.lock() = true;
                     failed = Err(error);
                 }
             }
@@ -179,4 +198,59 @@ pub fn agents(listing: &Listing) -> BTreeSet<(String, PartitionKey, WorkerId)> {
         }
     }
     agents
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kvasir_proto::convert::WorkerProfile;
+
+    fn workers(numbers: impl IntoIterator<Item = u32>) -> Vec<ListedWorker> {
+        let worker = |number: u32| ListedWorker {
+            partition: PartitionKey::new("m", "").expect("a name"),
+            worker: WorkerId::new(&number.to_string()).expect("a name"),
+            block_size: 16,
+            ranks: [0].into(),
+            profile: WorkerProfile::default(),
+            adapters: [].into(),
+            agent: None,
+        };
+        numbers.into_iter().map(worker).collect()
+    }
+
+    fn count(known: &Known) -> usize {
+        known.workers.as_ref().map_or(0, Vec::len)
+    }
+
+    /// An index came back with nothing, and its workers register again one after the other.
+    #[test]
+    fn workers_stay_while_they_register_again() {
+        let begin = Instant::now();
+        for has_failed in [false, true] {
+            let mut known = Known::default();
+            known.take(workers(0..6), false, begin);
+            for (seconds, registered) in [(1, 0), (5, 1), (9, 3), (12, 5)] {
+                let now = begin + Duration::from_secs(seconds);
+                known.take(workers(0..registered), has_failed && registered == 0, now);
+                assert_eq!(count(&known), 6, "{registered} have registered again");
+            }
+            // One does not come back.
+            known.take(workers(0..5), false, begin + Duration::from_secs(30));
+            assert_eq!(count(&known), 6);
+            known.take(workers(0..5), false, begin + Duration::from_secs(31));
+            assert_eq!(count(&known), 5);
+        }
+    }
+
+    #[test]
+    fn a_worker_that_is_removed_goes_at_once() {
+        let begin = Instant::now();
+        let mut known = Known::default();
+        known.take(workers(0..6), false, begin);
+        known.take(workers(0..5), false, begin);
+        assert_eq!(count(&known), 5);
+        known.take(workers(0..8), true, begin);
+        known.take(workers(0..7), false, begin);
+        assert_eq!(count(&known), 7, "nothing was missing at the replica that answered");
+    }
 }

@@ -268,7 +268,9 @@ impl Feed {
     pub(super) fn overlaps(&mut self, names: &[u64], now: Nanos) -> Result<Vec<u32>> {
         let Self { index, scratch, delay, sources } = self;
         for source in &mut *sources {
-            while let Some((_, events)) = source.late.pop_front_if(|late| late.0 + *delay <= now) {
+            while source.late.front().is_some_and(|late| late.0 + *delay <= now)
+                && let Some((_, events)) = source.late.pop_front()
+            {
                 for event in &events {
                     index.apply(source.id, 0, event)?;
                 }
