@@ -1,9 +1,15 @@
 //! `sweep`: ways of routing, compared in virtual time; see `--help`.
 
-use anyhow::Result;
 use clap::Parser;
 use kvasir_tests::sweep::{Args, run};
+use std::process::ExitCode;
 
-fn main() -> Result<()> {
-    run(Args::parse())
+fn main() -> ExitCode {
+    match run(Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sweep: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }

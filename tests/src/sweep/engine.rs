@@ -331,7 +331,8 @@ impl<'a> Engine<'a> {
 // === impl Run ===
 
 impl Run<'_> {
-    /// Further steps after the one under way in which it takes no block, completes none and does not end before the last.
+    /// Further steps after the one under way in which it takes no block, completes none and does not end before the
+    /// last.
     fn quiet_steps(&self, block_size: usize) -> usize {
         let inside = self.computed % block_size;
         let to_boundary = if inside == 0 { 0 } else { block_size - 1 - inside };

@@ -87,7 +87,8 @@ pub fn generated(seed: u64, count: usize, block_size: usize) -> Vec<Job> {
 /// Reads a trace.
 ///
 /// # Errors
-/// If the file cannot be read, or a line has lengths of 0 or beyond the limit, too few ids, or an earlier time than the line before.
+/// If the file cannot be read, or a line has lengths of 0 or beyond the limit, too few ids, or an earlier time than the
+/// line before.
 pub fn read_trace(path: &Path) -> Result<Vec<TraceLine>> {
     let file = File::open(path).with_context(|| format!("failed to open {}", path.display()))?;
     let mut lines: Vec<TraceLine> = Vec::new();
