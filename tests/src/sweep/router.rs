@@ -268,12 +268,9 @@ impl Feed {
     pub(super) fn overlaps(&mut self, names: &[u64], now: Nanos) -> Result<Vec<u32>> {
         let Self { index, scratch, delay, sources } = self;
         for source in &mut *sources {
-            while source.late.front().is_some_and(|late| late.0 + *delay <= now)
-                && let Some((_, events)) = source.late.pop_front()
-            {
-                for event in &events {
-                    index.apply(source.id, 0, event)?;
-                }
+            let heard = source.late.partition_point(|(at, _)| at + *delay <= now);
+            for event in source.late.drain(..heard).flat_map(|(_, events)| events) {
+                index.apply(source.id, 0, &event)?;
             }
         }
         let locals: Vec<_> = names.iter().map(|&name| LocalHash(name)).collect();
