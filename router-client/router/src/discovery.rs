@@ -10,7 +10,7 @@ use kvasir_process::telemetry::NotReady;
 use kvasir_proto::types::{PartitionKey, WorkerId};
 use parking_lot::Mutex;
 use router_client::{ClientConfig, ClientError, IndexerClient, LISTED_WORKERS_MAX, ListedWorker};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -46,7 +46,7 @@ struct Known {
     /// None before the first list.
     workers: Option<Vec<ListedWorker>>,
     /// Since when workers are missing that the index may have lost by a restart.
-    missing_since: Option<Instant>,
+    missing_since: BTreeMap<(PartitionKey, WorkerId), Instant>,
 }
 
 impl Discovery {
@@ -137,19 +137,27 @@ impl Discovery {
 
 impl Known {
     /// Takes a list. If its index may have restarted, because a replica failed or most workers are missing at once, those
-    /// that are missing stay for a while.
+    /// that are missing stay for a while, each from when it was missing first.
     fn take(&mut self, mut listed: Vec<ListedWorker>, has_failed: bool, now: Instant) {
         let before = self.workers.take().unwrap_or_default();
         let count = before.len();
         let is_listed: BTreeSet<_> = listed.iter().map(key).collect();
-        let missing: Vec<_> =
-            before.into_iter().filter(|at| !is_listed.contains(&key(at))).collect();
+        let sizes: BTreeMap<_, _> =
+            listed.iter().map(|at| (at.partition.clone(), at.block_size)).collect();
+        let mut missing = before;
+        missing.retain(|at| !is_listed.contains(&key(at)));
         let has_lost_most = missing.len() * 2 > count;
-        let is_in_doubt = has_failed || has_lost_most || self.missing_since.is_some();
-        let since = self.missing_since.take().unwrap_or(now);
-        if !missing.is_empty() && is_in_doubt && now.duration_since(since) < RESTART_GRACE {
-            self.missing_since = Some(since);
-            listed.extend(missing);
+        let mut since = std::mem::take(&mut self.missing_since);
+        for at in missing {
+            let known = since.remove(&key(&at));
+            let is_in_doubt = has_failed || has_lost_most || known.is_some();
+            let first = known.unwrap_or(now);
+            // A new fleet with another block size has nothing to do with them.
+            let is_other = sizes.get(&at.partition).is_some_and(|size| *size != at.block_size);
+            if is_in_doubt && !is_other && now.duration_since(first) < RESTART_GRACE {
+                self.missing_since.insert(key(&at), first);
+                listed.push(at);
+            }
         }
         self.workers = Some(listed);
     }
@@ -240,6 +248,32 @@ mod tests {
             known.take(workers(0..5), false, begin + Duration::from_secs(31));
             assert_eq!(count(&known), 5);
         }
+    }
+
+    /// Each worker has its own time: one that never returns takes none from the others.
+    #[test]
+    fn a_second_restart_has_a_grace_of_its_own() {
+        let begin = Instant::now();
+        let after = |seconds| begin + Duration::from_secs(seconds);
+        let mut known = Known::default();
+        known.take(workers(0..6), false, begin);
+        known.take(workers(0..0), true, after(1));
+        known.take(workers(0..5), false, after(5));
+        known.take(workers(0..0), true, after(45));
+        assert_eq!(count(&known), 5, "the sixth is gone, the others have 30 s");
+        known.take(workers(0..0), false, after(76));
+        assert_eq!(count(&known), 0);
+    }
+
+    #[test]
+    fn a_new_fleet_with_other_blocks_takes_the_place_of_the_old_one() {
+        let begin = Instant::now();
+        let mut known = Known::default();
+        known.take(workers(0..6), false, begin);
+        let mut other = workers(6..8);
+        other.iter_mut().for_each(|at| at.block_size = 32);
+        known.take(other, false, begin);
+        assert_eq!(count(&known), 2);
     }
 
     #[test]

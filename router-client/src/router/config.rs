@@ -63,8 +63,6 @@ pub struct Hints {
     pub adapter: Option<String>,
     /// Tokens of output that the client expects (`osl` of document 004).
     pub expected_output_tokens: Option<u64>,
-    /// Whether another worker computes its prompt: then its tokens do not count as load where it is generated.
-    pub is_prefill_remote: bool,
     /// How many seconds earlier it counts as arrived in the queue.
     pub latency_sensitivity_secs: f64,
     /// Longest wait in the queue; none: as long as the caller waits.

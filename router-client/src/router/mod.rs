@@ -38,7 +38,7 @@ use crate::route::{
 use index::Overlaps;
 use kvasir_proto::types::{WorkerId, WorkerKey};
 use shared::{Outcome, Shared};
-use state::Pending;
+use state::{Part, Pending};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -131,9 +131,18 @@ impl Router {
         prompt: &HashedPrompt,
         hints: &Hints,
     ) -> Result<Reservation, RouteError> {
+        self.select_part(prompt, hints, Part::Whole).await
+    }
+
+    async fn select_part(
+        &self,
+        prompt: &HashedPrompt,
+        hints: &Hints,
+        part: Part,
+    ) -> Result<Reservation, RouteError> {
         let chain = prompt.sequence_hashes();
         let question = self.question(prompt, hints)?;
-        let mut pending = Pending { question, hints, chain: &chain, arrived: None };
+        let mut pending = Pending { question, hints, chain: &chain, part, arrived: None };
         let mut place = None;
         let mut queued = None;
         let most = hints.queue_timeout.unwrap_or(Duration::MAX);
@@ -182,7 +191,8 @@ impl Router {
     async fn preview(&self, prompt: &HashedPrompt, hints: &Hints) -> Result<Choice, RouteError> {
         let chain = prompt.sequence_hashes();
         let question = self.question(prompt, hints)?;
-        let pending = Pending { question, hints, chain: &chain, arrived: None };
+        let part = Part::Whole;
+        let pending = Pending { question, hints, chain: &chain, part, arrived: None };
         let overlaps = self.overlaps(prompt, &pending.question).await;
         let (begin, now) = (Instant::now(), self.shared.now());
         let decision = self.shared.state().choose(&pending, &overlaps, false, now)?;
@@ -242,6 +252,12 @@ impl Router {
     /// The value of a label of a worker.
     fn label(&self, worker: &WorkerKey, label: &str) -> Option<String> {
         self.shared.state().label(worker, label).cloned()
+    }
+
+    /// Whether a request is the prefill of one that the main pool has, too.
+    fn is_paired(&self, request_id: &str) -> Result<bool, ConfigError> {
+        let state = self.shared.state();
+        Ok(state.is_paired(&state.key(request_id)?))
     }
 
     /// An id that no other request has.

@@ -4,12 +4,14 @@ use super::config::{Filter, Hints};
 use super::error::RouteError;
 use super::outcome::{Choice, Ended, Freed};
 use super::reservation::Reservation;
+use super::state::Part;
 use super::{Router, RouterConfig};
 use crate::prompt::HashedPrompt;
-use crate::route::{ActiveConfig, ConfigError, CostConfig, Mode, SelectError, Update};
+use crate::route::{ActiveConfig, ConfigError, Mode, SelectError, Update};
 use crate::router::{Index, RouterWorker};
 use kvasir_proto::convert::Role;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// When a prompt is computed elsewhere, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +49,7 @@ pub enum PrefillOutcome {
     MostlyCached,
     /// All prefill workers are busy.
     Busy,
-    /// No worker that generates is in the transfer domain of the prefill worker.
+    /// No worker that generates is in the transfer domain of the prefill worker and has room.
     NoDomain,
 }
 
@@ -101,8 +103,6 @@ impl Pools {
         let main = Router::new(config, index.clone())?;
         let mut of_prefill = config;
         of_prefill.active.blocks = ActiveConfig::prefill_pool(config.active.block_size).blocks;
-        let weight = CostConfig::prefill_pool().active_prefill_weight;
-        of_prefill.select.cost.active_prefill_weight = weight;
         let prefill = Router::new(of_prefill, index)?;
         Ok(Self { main, prefill, config: Arc::new(pools) })
     }
@@ -152,9 +152,11 @@ impl Pools {
             filter,
             request_id: request_id.clone(),
             expected_output_tokens: None,
+            // It does without rather than wait.
+            queue_timeout: Some(Duration::ZERO),
             ..hints.clone()
         };
-        let prefill = match self.prefill.select_hashed(prompt, &wanted).await {
+        let prefill = match self.prefill.select_part(prompt, &wanted, Part::Prefill).await {
             Ok(prefill) => prefill,
             Err(error) => {
                 let outcome = outcome(&error).ok_or(error)?;
@@ -165,19 +167,22 @@ impl Pools {
             request_id,
             // Its blocks come with the transfer, wherever they are cached: load alone decides.
             overlap_score_weight: Some(0.0),
-            is_prefill_remote: true,
             ..hints.clone()
         };
         let label = &self.config.transfer_domain_label;
         let domain = self.prefill.label(prefill.worker(), label);
         let has_domain = domain.is_some();
-        wanted.filter.labels.extend(domain.map(|domain| (label.clone(), domain)));
-        match self.main.select_hashed(prompt, &wanted).await {
+        if let Some(domain) = domain {
+            wanted.filter.labels.push((label.clone(), domain));
+            wanted.queue_timeout = Some(Duration::ZERO);
+        }
+        match self.main.select_part(prompt, &wanted, Part::Decode).await {
             Ok(decode) => {
                 let prefill_outcome = PrefillOutcome::Chosen;
                 Ok(Placement { decode, prefill: Some(prefill), prefill_outcome })
             }
-            Err(RouteError::Select(SelectError::NoneAllowed { .. })) if has_domain => {
+            // Elsewhere there may be room.
+            Err(error) if has_domain && outcome(&error).is_some() => {
                 drop(prefill);
                 self.local(prompt, hints, PrefillOutcome::NoDomain).await
             }
@@ -220,6 +225,12 @@ impl Pools {
     /// # Errors
     /// If the id cannot be one.
     pub fn report_output(&self, request_id: &str, tokens: u64) -> Result<Update, ConfigError> {
+        if tokens == 0 {
+            // A sign of life.
+            let update = self.main.report_output(request_id, 0)?;
+            let prefill = self.prefill.report_output(request_id, 0)?;
+            return Ok(if update == Update::Unknown { prefill } else { update });
+        }
         self.report(request_id, |router| router.report_output(request_id, tokens))
     }
 
@@ -234,12 +245,13 @@ impl Pools {
         has_prefill_failed: Option<bool>,
     ) -> Result<Option<Freed>, ConfigError> {
         let freed = self.main.free(request_id, ended)?;
-        if freed.is_none() {
+        let of_pair = Ended { has_failed: has_prefill_failed, cached_tokens: None };
+        // Its main worker may be gone. That is not the doing of its prefill worker.
+        if freed.is_none() && !self.prefill.is_paired(request_id)? {
             return self.prefill.free(request_id, ended);
         }
-        let ended = Ended { has_failed: has_prefill_failed, cached_tokens: None };
-        self.prefill.free(request_id, ended)?;
-        Ok(freed)
+        let prefill = self.prefill.free(request_id, of_pair)?;
+        Ok(freed.or(prefill))
     }
 
     /// Whether a request of either pool has that id.
@@ -255,7 +267,7 @@ impl Pools {
         report: impl Fn(&Router) -> Result<Update, ConfigError>,
     ) -> Result<Update, ConfigError> {
         let update = report(&self.main)?;
-        if update == Update::Unknown {
+        if update == Update::Unknown && !self.prefill.is_paired(request_id)? {
             return report(&self.prefill);
         }
         self.prefill.free(request_id, Ended { has_failed: Some(false), cached_tokens: None })?;
@@ -312,6 +324,14 @@ impl Placement {
     pub fn first_token(&mut self) {
         self.prefill_done();
         self.decode.first_token();
+    }
+
+    /// So many tokens of output in all so far. The first of them ends the prefill worker's load.
+    pub fn output_tokens(&mut self, tokens: u64) {
+        if tokens > 0 {
+            self.prefill_done();
+        }
+        self.decode.output_tokens(tokens);
     }
 
     /// Hands the request over to whoever knows its id.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::route::{RankLoad, Removed, SelectError};
+use crate::route::{Pin, QueueConfig, RankLoad, Removed, SelectError};
 use kvasir_proto::convert::Role;
 use kvasir_proto::types::{WorkerId, WorkerKey};
 use std::num::NonZeroU32;
@@ -172,4 +172,72 @@ async fn reports_of_a_detached_request_reach_both_pools() {
     assert_eq!(load(pools.prefill(), "p").requests, 1, "the first one stays");
     drop(placed);
     assert!(load(pools.prefill(), "p").is_empty());
+}
+
+/// A domain whose workers are busy must not fail what others can serve.
+#[tokio::test]
+async fn a_busy_transfer_domain_is_done_without() {
+    let workers = [
+        worker("p", Role::Prefill, "a"),
+        worker("d-a", Role::Decode, "a"),
+        worker("d-b", Role::Decode, "b"),
+    ];
+    let pools = pools(0, workers);
+    let busy = BusyThresholds { active_prefill_tokens: Some(100), ..BusyThresholds::default() };
+    pools.main().set_busy_thresholds(busy).expect("usable");
+    let pin = |id: &str| {
+        let worker = WorkerId::new(id).expect("a name");
+        let filter = Filter { pin: Some(Pin { worker, rank: None }), ..Filter::default() };
+        Hints { filter, ..Hints::default() }
+    };
+    let _held = pools.select_local(&prompt(8), &pin("d-a")).await.expect("a worker");
+    let placed = pools.select(&prompt(8), &Hints::default()).await.expect("a worker");
+    assert_eq!(names(&placed), (None, "d-b", PrefillOutcome::NoDomain));
+    assert!(load(pools.prefill(), "p").is_empty());
+}
+
+/// A prefill worker is not blamed when the other one is gone, and a sign of life does not end its work.
+#[tokio::test]
+async fn the_two_workers_answer_for_themselves() {
+    let prefill = ["p", "q"].map(|id| worker(id, Role::Prefill, ""));
+    let decode = ["d", "e"].map(|id| worker(id, Role::Decode, ""));
+    let pools = pools(0, prefill.clone().into_iter().chain(decode));
+    let failed = Ended { has_failed: Some(true), cached_tokens: None };
+    let mut ids = Vec::new();
+    for _ in 0..12 {
+        let placed = pools.select(&prompt(8), &Hints::default()).await.expect("workers");
+        ids.push(placed.detach().request_id);
+    }
+    assert_ne!(pools.report_output(&ids[0], 0), Ok(Update::Unknown));
+    assert!(pools.prefill().has_request(&ids[0]), "nothing is out yet");
+    pools.set_workers(prefill.clone());
+    for id in &ids {
+        assert!(!pools.main().has_request(id), "its worker is gone");
+        assert!(pools.free(id, failed, None).expect("an id").is_some());
+        assert!(!pools.prefill().has_request(id));
+    }
+    assert_eq!(pools.prefill().counts().ejections, 0, "none of them failed");
+    // A request of the prefill pool alone has no other worker to blame.
+    for _ in 0..10 {
+        let alone = pools.prefill().select_hashed(&prompt(8), &Hints::default()).await;
+        let (id, _) = alone.expect("a worker").detach();
+        pools.free(&id, failed, None).expect("an id");
+    }
+    assert_eq!(pools.prefill().counts().ejections, 1);
+}
+
+#[tokio::test]
+async fn a_request_does_not_wait_for_a_prefill_worker() {
+    let config = RouterConfig {
+        queue: QueueConfig { threshold: Some(1.0), ..QueueConfig::default() },
+        ..RouterConfig::new(BLOCK_SIZE)
+    };
+    let least = PoolsConfig { remote_prefill_tokens_min: 0, ..PoolsConfig::default() };
+    let pools = Pools::new(config, least, Index::None).expect("settings");
+    let mut full = worker("p", Role::Prefill, "");
+    full.profile.max_num_batched_tokens = Some(64);
+    pools.set_workers([full, worker("d", Role::Decode, "")]);
+    let _first = pools.select(&prompt(8), &Hints::default()).await.expect("workers");
+    let second = pools.select(&prompt(8), &Hints::default()).await.expect("a worker");
+    assert_eq!(names(&second), (None, "d", PrefillOutcome::Busy));
 }

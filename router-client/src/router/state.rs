@@ -52,9 +52,21 @@ pub(super) struct State {
     draws: u64,
 }
 
+/// What a rank does of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// All.
+    Whole,
+    /// It computes the prompt; a rank of the main pool generates.
+    Prefill,
+    /// It generates: tokens of the prompt are no load there.
+    Decode,
+}
+
 /// A request on its way to a rank.
 #[derive(Debug)]
 pub(super) struct Pending<'a> {
+    pub(super) part: Part,
     pub(super) question: Question<'a>,
     pub(super) hints: &'a Hints,
     pub(super) chain: &'a [SequenceHash],
@@ -143,6 +155,10 @@ impl State {
     /// The key of a request of this router.
     pub(super) fn key(&self, id: &str) -> Result<RequestKey, ConfigError> {
         RequestKey::new(self.router, id)
+    }
+
+    pub(super) fn is_paired(&self, key: &RequestKey) -> bool {
+        self.active.placed(key).is_some_and(|placed| placed.is_paired)
     }
 
     pub(super) fn mark_prefill_completed(&mut self, key: &RequestKey, now: Duration) -> Update {
@@ -290,7 +306,7 @@ impl State {
         overlaps: &Overlaps,
         now: Duration,
     ) -> Result<(RequestKey, Decision), RouteError> {
-        let Pending { question, hints, chain, .. } = pending;
+        let Pending { question, hints, chain, part, .. } = pending;
         let key = match &hints.request_id {
             Some(id) => self.key(id)?,
             None => {
@@ -311,9 +327,9 @@ impl State {
                 rank: member.rank,
                 blocks: PromptBlocks::Chain(chain),
                 input_tokens: question.input_tokens,
-                prefill_tokens: match hints.is_prefill_remote {
-                    true => 0,
-                    false => decision.cost.booked_prefill_tokens(),
+                prefill_tokens: match part {
+                    Part::Decode => 0,
+                    Part::Whole | Part::Prefill => decision.cost.booked_prefill_tokens(),
                 },
                 expected_output_tokens: hints.expected_output_tokens,
             };
@@ -322,6 +338,7 @@ impl State {
             match (self.active.add(&key, request, now), &mut self.sync) {
                 (Ok(()), sync) => {
                     self.active.set_overlap(&key, overlap_blocks);
+                    self.active.set_paired(&key, *part == Part::Prefill);
                     if let Some(sync) = sync {
                         sync.local_added(&key);
                     }

@@ -44,7 +44,7 @@ pub struct Options {
     #[arg(long, value_name = "CREDIT", default_value_t = 0.25)]
     pub disk_credit: f64,
     /// Weight of the tokens that a worker has yet to compute for earlier requests, beside the request's own
-    #[arg(long, value_name = "WEIGHT", default_value_t = 0.0)]
+    #[arg(long, value_name = "WEIGHT", default_value_t = 1.0)]
     pub active_prefill_weight: f64,
     /// Overlap that the index verified longer ago is credited by uncertain-credit; however long ago if not set
     #[arg(long, value_name = "TIME")]

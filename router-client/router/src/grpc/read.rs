@@ -112,7 +112,6 @@ fn hints(request: pb::SelectWorkerRequest, most: Duration) -> Result<Hints, Conv
         session: some(request.session_id),
         adapter: some(request.lora_name),
         expected_output_tokens: request.expected_output_tokens,
-        is_prefill_remote: false,
         latency_sensitivity_secs: request.latency_sensitivity,
         queue_timeout: Some(wait.unwrap_or(most).min(most)),
         request_id: some(request.request_id),

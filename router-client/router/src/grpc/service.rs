@@ -128,7 +128,8 @@ impl RouterService {
     ) -> Result<pb::SelectWorkerResponse, Status> {
         let placed = self.until_stopped(partition.pools.select(prompt, &select.hints)).await?;
         let Detached { request_id, decode, prefill, prefill_outcome } = placed.detach();
-        self.measure(&decode, prompt, hashing);
+        // Where the prompt is computed, overlap counts.
+        self.measure(prefill.as_ref().unwrap_or(&decode), prompt, hashing);
         let (outcome, word) = write::prefill_outcome(prefill_outcome);
         self.metrics.prefill(word);
         let mut answer = write::selected(request_id, decode, prompt.local_hashes.len(), hashing);

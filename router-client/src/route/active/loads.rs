@@ -52,6 +52,8 @@ pub struct Placed<'a> {
     pub cached_tokens: u64,
     /// Whether its first token is out.
     pub is_prefill_completed: bool,
+    /// Whether it is half of a request that has another one in another pool.
+    pub is_paired: bool,
 }
 
 /// A request whose lease ended.
@@ -258,6 +260,13 @@ impl ActiveLoads {
         }
     }
 
+    /// Notes whether a request is half of one that has another half in another pool. Replicas need not know.
+    pub fn set_paired(&mut self, key: &RequestKey, is_paired: bool) {
+        if let Some(request) = self.requests.get_mut(key) {
+            request.is_paired = is_paired;
+        }
+    }
+
     /// A request has ended, well or badly.
     pub fn free(&mut self, key: &RequestKey) -> Update {
         let Some(request) = self.requests.remove(key) else { return Update::Unknown };
@@ -390,6 +399,7 @@ impl ActiveLoads {
             worker: &self.rank(request.rank)?.key,
             cached_tokens: u64::from(request.overlap_blocks) * block_size,
             is_prefill_completed: request.is_prefill_completed,
+            is_paired: request.is_paired,
         })
     }
 

@@ -74,6 +74,8 @@ pub(super) struct Request {
     pub(super) expected_output_tokens: Option<u64>,
     /// No load: it is for others to know.
     pub(super) overlap_blocks: u32,
+    /// No load either: whether it has another half in another pool.
+    pub(super) is_paired: bool,
     /// Counted at its rank.
     pub(super) output_milliblocks: u64,
     /// When its lease ends unless it is heard of.
@@ -136,6 +138,7 @@ impl Request {
             output_tokens: 0,
             expected_output_tokens: new.expected_output_tokens,
             overlap_blocks: 0,
+            is_paired: false,
             output_milliblocks: 0,
             expires,
             due: expires,

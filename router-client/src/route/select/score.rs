@@ -43,6 +43,7 @@ pub(super) struct Scorer<'a> {
     /// None if the request has no preferences.
     preferences: Option<Preferences<'a>>,
     blocks_per_token: f64,
+    block_size: u64,
 }
 
 // === impl SlowStart ===
@@ -138,6 +139,7 @@ impl<'a> Scorer<'a> {
             weights,
             preferences: (!has_none).then_some(wanted),
             blocks_per_token: f64::from(question.block_size.get()).recip(),
+            block_size: u64::from(question.block_size.get()),
         }
     }
 
@@ -145,12 +147,17 @@ impl<'a> Scorer<'a> {
     #[inline(always)]
     pub(super) fn score(&self, candidate: &Candidate<'_>) -> Score {
         let load = &candidate.load;
+        // Requests under way use these blocks or are about to compute them. So what was just placed counts at once,
+        // before any index knows of it: a burst with one new prefix follows its first request until the load
+        // there costs more than computing the prefix once more.
+        let overlap = candidate.overlap.expecting(candidate.shared_blocks);
+        // Blocks that no index knows of are being computed. Waiting for them takes no longer than computing them
+        // elsewhere, and saves the work: they hold up other requests, not this one.
+        let expected_blocks = overlap.total().saturating_sub(candidate.overlap.total());
+        let expected_tokens = u64::from(expected_blocks) * self.block_size;
         let cost = self.prices.cost(&CostInput {
-            // Requests under way use these blocks or are about to compute them. So what was just placed counts at once,
-            // before any index knows of it: a burst with one new prefix follows its first request until the load
-            // there costs more than computing the prefix once more.
-            overlap: candidate.overlap.expecting(candidate.shared_blocks),
-            active_prefill_tokens: load.prefill_tokens,
+            overlap,
+            active_prefill_tokens: load.prefill_tokens.saturating_sub(expected_tokens),
             decode_blocks: load.potential_blocks(self.blocks, candidate.shared_blocks),
         });
         let preferences = self.preferences.as_ref();

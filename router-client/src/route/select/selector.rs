@@ -149,7 +149,7 @@ impl Selector {
             score,
             eligible: eligible.len(),
             removed,
-            is_ejection_ignored: judge.is_ejection_ignored,
+            is_ejection_ignored: judge.is_ejection_ignored || judge.is_direct && chosen.is_ejected,
             explanations,
         })
     }
