@@ -1,5 +1,5 @@
 use crate::stream::Pipeline;
-use crate::workers::{LISTED_WORKERS_MAX, ListedWorker};
+use crate::workers::{LISTED_WORKERS_MAX, ListedWorker, WorkerList};
 use crate::{Answer, Calls, ClientConfig, ClientError, HashedPrompt, Prompt};
 use kvasir_proto::convert::TooManyBlocks;
 use kvasir_proto::limits::{GRPC_MESSAGE_BYTES_MAX, QUERY_BLOCKS_MAX};
@@ -140,6 +140,17 @@ impl IndexerClient {
         &self,
         partition: Option<&PartitionKey>,
     ) -> Result<Vec<ListedWorker>, ClientError> {
+        self.worker_list(partition).await.map(|list| list.workers)
+    }
+
+    /// [`IndexerClient::list_workers`] with the id of the server that answered.
+    ///
+    /// # Errors
+    /// As for [`IndexerClient::list_workers`].
+    pub async fn worker_list(
+        &self,
+        partition: Option<&PartitionKey>,
+    ) -> Result<WorkerList, ClientError> {
         let late = |_elapsed| ClientError::DeadlineExceeded { deadline: LIST_TIMEOUT };
         timeout(LIST_TIMEOUT, self.list_pages(partition)).await.map_err(late)?
     }
@@ -147,9 +158,9 @@ impl IndexerClient {
     async fn list_pages(
         &self,
         partition: Option<&PartitionKey>,
-    ) -> Result<Vec<ListedWorker>, ClientError> {
+    ) -> Result<WorkerList, ClientError> {
         let mut stub = self.stub.clone();
-        let mut workers = Vec::new();
+        let mut list = WorkerList::default();
         let mut page_token = String::new();
         loop {
             let request = ListWorkersRequest {
@@ -161,12 +172,13 @@ impl IndexerClient {
             let page = stub.list_workers(request).await;
             let page = page.map_err(|status| ClientError::Status(Box::new(status)))?.into_inner();
             for info in page.workers {
-                workers.push(ListedWorker::try_from(info)?);
+                list.workers.push(ListedWorker::try_from(info)?);
             }
+            list.server_id = page.server_id;
             page_token = page.next_page_token;
-            if page_token.is_empty() || workers.len() >= LISTED_WORKERS_MAX {
-                workers.truncate(LISTED_WORKERS_MAX);
-                return Ok(workers);
+            if page_token.is_empty() || list.workers.len() >= LISTED_WORKERS_MAX {
+                list.workers.truncate(LISTED_WORKERS_MAX);
+                return Ok(list);
             }
         }
     }

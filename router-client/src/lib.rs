@@ -46,4 +46,4 @@ pub use overlap::{Answer, Overlap};
 pub use prompt::{HashedPrompt, Prompt};
 pub use replicas::{HedgeConfig, REPLICAS_MAX, ShardCounts};
 pub use sharded::{ShardedClient, ShardedConfig};
-pub use workers::{LISTED_WORKERS_MAX, ListedWorker};
+pub use workers::{LISTED_WORKERS_MAX, ListedWorker, WorkerList};

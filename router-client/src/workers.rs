@@ -7,6 +7,16 @@ use std::collections::BTreeSet;
 /// Most workers of one list; of more, those that come last are left out.
 pub const LISTED_WORKERS_MAX: usize = 16_384;
 
+/// The workers that a server lists.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct WorkerList {
+    /// The workers.
+    pub workers: Vec<ListedWorker>,
+    /// Id of the server's process, new with each start; 0 if the server does not state it. A server that has just started
+    /// lists the workers that have registered again.
+    pub server_id: u64,
+}
+
 /// A worker as the index lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedWorker {

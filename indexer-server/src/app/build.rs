@@ -20,7 +20,7 @@ use kvasir_process::{
     telemetry::{Metrics, NotReady, Readiness, new_registry},
 };
 use prometheus_client::registry::Registry;
-use std::{net::SocketAddr, sync::Arc};
+use std::{collections::hash_map::RandomState, hash::BuildHasher, net::SocketAddr, sync::Arc};
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -106,6 +106,7 @@ impl App {
             speculation,
             writer,
             origin,
+            server_id: RandomState::new().hash_one(0).max(1),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         };

@@ -63,7 +63,7 @@ fn what_is_printed_can_be_read_again() {
         "--loss-policy=clear",
         "--max-index-bytes=1536MiB",
         "--worker",
-        "id=w,model=m,block-size=16,engine=vllm,endpoint=tcp://a:1,replay=tcp://a:2,dp-rank=1,copy-mode=set,lora.7=a,lora.12=b,ttl.CPU=600s,role=decode,total-kv-blocks=9000,max-num-batched-tokens=2048,label.zone=a",
+        "id=w,model=m,block-size=16,engine=vllm,endpoint=tcp://a:1,replay=tcp://a:2,dp-rank=1,copy-mode=set,lora.7=a,lora.12=b,ttl.CPU=600s,role=decode,model-types=chat+completions,total-kv-blocks=9000,max-num-batched-tokens=2048,label.zone=a",
     ];
     let first = printed(run(&arguments));
     assert!(first.contains("loss-policy = \"clear\""), "{first}");
@@ -83,10 +83,11 @@ fn an_entry_of_the_file_may_have_what_parts_entries_of_a_flag() {
 
 #[test]
 fn what_routers_want_to_know_of_a_worker_is_passed_on() {
-    let spec = "id=w,model=m,block-size=16,role=prefill,total-kv-blocks=9000,max-num-batched-tokens=2048,label.zone=a";
+    let spec = "id=w,model=m,block-size=16,role=prefill,model-types=completions,total-kv-blocks=9000,max-num-batched-tokens=2048,label.zone=a";
     let Ok(Action::Run(config)) = run(&["--worker", spec]) else { panic!("refused") };
     let profile = &config.workers[0].profile;
     assert_eq!(profile.role, Role::Prefill);
+    assert_eq!(profile.model_types.to_string(), "completions");
     assert_eq!(
         (profile.total_kv_blocks, profile.max_num_batched_tokens),
         (Some(9_000), Some(2_048))

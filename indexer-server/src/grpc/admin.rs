@@ -15,7 +15,8 @@ use std::ops::ControlFlow;
 
 /// One page of `ListWorkers`.
 pub(super) fn list(parts: &Parts, query: &ListQuery) -> pb::ListWorkersResponse {
-    let mut page = pb::ListWorkersResponse { shard: shard(parts), ..Default::default() };
+    let (shard, server_id) = (shard(parts), parts.server_id);
+    let mut page = pb::ListWorkersResponse { shard, server_id, ..Default::default() };
     let (mut bytes, mut last) = (0, None);
     parts.ingest.visit(query, |registration| {
         let worker = worker(parts, registration);

@@ -26,6 +26,8 @@ pub struct Parts {
     pub checkpoints: Option<Checkpoints>,
     /// Where time begins.
     pub origin: Origin,
+    /// Id of this process, new with each start, never 0.
+    pub server_id: u64,
     /// Tasks of streams; they end soon after `stop`.
     pub tasks: TaskTracker,
     /// Cancelled when the server is to stop: streams end, no request is taken any more.

@@ -36,8 +36,8 @@ pub struct Options {
     #[arg(long, value_name = "ROLE")]
     #[serde(serialize_with = "optional::serialize")]
     pub role: Option<Role>,
-    /// The kinds of requests that the worker serves, chat, completions or chat+completions; passed on to routers, for
-    /// which a worker that states none serves all
+    /// Kinds of requests that the worker serves: chat, completions or chat+completions. Routers send it no others; all
+    /// kinds if not set
     #[arg(long, value_name = "TYPES")]
     #[serde(serialize_with = "optional::serialize")]
     pub model_types: Option<ModelTypes>,

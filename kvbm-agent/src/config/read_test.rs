@@ -1,6 +1,7 @@
 use super::*;
 use crate::agent::AgentConfig;
 use crate::load::scrape::ScrapedEngine;
+use kvasir_proto::convert::Role;
 use std::time::Duration;
 
 const FEW: [&str; 4] =
@@ -327,9 +328,20 @@ fn help_says_what_it_is_and_how_to_begin() {
 }
 
 #[test]
+fn what_routers_want_to_know_of_the_worker_is_passed_on() {
+    let arguments = ["--role=decode", "--model-types=chat", "--label=zone=a"];
+    let Ok(Action::Run(config)) = run(&[&FEW[..], &arguments].concat()) else { panic!("refused") };
+    let registration = config.agent.registration.expect("a worker");
+    let profile = &registration.profile;
+    assert_eq!((profile.role, profile.model_types.to_string().as_str()), (Role::Decode, "chat"));
+    assert_eq!(profile.labels.get("zone").map(String::as_str), Some("a"));
+}
+
+#[test]
 fn what_is_printed_can_be_read_again() {
     let arguments = [
         "--role=prefill",
+        "--model-types=chat+completions",
         "--label=zone=a,rack=7",
         "--lora=7=sql",
         "--total-kv-blocks=9",

@@ -858,6 +858,10 @@ pub struct ListWorkersResponse {
     /// Token of the next page; "" on the last one.
     #[prost(string, tag = "3")]
     pub next_page_token: ::prost::alloc::string::String,
+    /// Id of the server process, new with each start, never 0. Workers that are missing from a list with another id may
+    /// not have registered again yet.
+    #[prost(fixed64, tag = "4")]
+    pub server_id: u64,
 }
 impl ::prost::Name for ListWorkersResponse {
     const NAME: &'static str = "ListWorkersResponse";
@@ -3437,8 +3441,7 @@ pub struct SelectWorkerRequest {
     /// Choose, and do not count the request as load: for looking.
     #[prost(bool, tag = "41")]
     pub dry_run: bool,
-    /// Choose a worker that computes the prompt, too, if the fleet has prefill workers: disaggregated serving. Not with
-    /// `roles` or `dry_run`.
+    /// Disaggregated serving: also choose a prefill worker, if there are any. Not with `roles` or `dry_run`.
     #[prost(bool, tag = "42")]
     pub disaggregate: bool,
 }
@@ -3689,7 +3692,7 @@ pub struct SelectWorkerResponse {
     /// The worker that computes the prompt first; absent if `worker_id` computes it itself.
     #[prost(message, optional, tag = "19")]
     pub prefill: ::core::option::Option<PrefillChoice>,
-    /// Why there is a prefill worker, or none.
+    /// Why the request has a prefill worker, or has none.
     #[prost(enumeration = "PrefillOutcome", tag = "20")]
     pub prefill_outcome: i32,
 }
@@ -3795,7 +3798,7 @@ pub struct FreeRequest {
     #[prost(bool, optional, tag = "4")]
     pub failed: ::core::option::Option<bool>,
     /// Tokens of the prompt that the engine had cached, as the engine reports them (usage.prompt_tokens_details). The
-    /// router compares them with what it expected.
+    /// router compares them with what it expected. Leave it out if the request had a prefill worker.
     #[prost(uint64, optional, tag = "5")]
     pub cached_tokens: ::core::option::Option<u64>,
     /// Whether the prefill worker of a disaggregated request failed it, as `failed`. To go on without a prefill worker, free
@@ -4409,14 +4412,13 @@ pub enum PrefillOutcome {
     Unspecified = 0,
     /// `prefill` names it.
     Chosen = 1,
-    /// No prefill worker is there, or none may have the request.
+    /// There is no prefill worker, none may have the request, or the mode is direct.
     NoWorker = 2,
-    /// The worker has so much of the prompt that fewer tokens than --remote-prefill-tokens-min are left to compute.
+    /// Fewer tokens than --remote-prefill-tokens-min are left to compute: the prompt is short, or mostly cached.
     MostlyCached = 3,
-    /// All prefill workers are above a busy threshold, or have enough to compute.
+    /// All prefill workers are above a busy threshold or --queue-threshold. Requests do not wait for them.
     Busy = 4,
-    /// No other worker that may have the request is in the transfer domain of the prefill worker
-    /// (--transfer-domain-label).
+    /// No decode worker in the prefill worker's transfer domain (--transfer-domain-label) can take the request.
     NoDomain = 5,
 }
 impl PrefillOutcome {

@@ -1,15 +1,17 @@
 //! Which workers there are, by the index.
 //!
 //! Each shard's workers are listed at one of its replicas, again and again. The workers of a shard of which no replica
-//! answers stay as they were. Those that are missing from the list of an index that may have restarted stay for 30 s: it
-//! takes no worker away until its workers have had the time to register again.
+//! answers stay as they were. Those that are missing from the first list of another server process stay for 30 s: an index
+//! that restarts takes no worker away until its workers have had the time to register again.
 
 use crate::fleet::{Fleet, Listing};
 use crate::reports::KvMetricsAggregator;
 use kvasir_process::telemetry::NotReady;
 use kvasir_proto::types::{PartitionKey, WorkerId};
 use parking_lot::Mutex;
-use router_client::{ClientConfig, ClientError, IndexerClient, LISTED_WORKERS_MAX, ListedWorker};
+use router_client::{
+    ClientConfig, ClientError, IndexerClient, LISTED_WORKERS_MAX, ListedWorker, WorkerList,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,8 +37,6 @@ struct Shard {
     replicas: Vec<(String, IndexerClient)>,
     /// The replica that answered last.
     last: Mutex<usize>,
-    /// Whether a replica has failed to answer since the last list.
-    has_failed: Mutex<bool>,
     known: Mutex<Known>,
 }
 
@@ -45,6 +45,8 @@ struct Shard {
 struct Known {
     /// None before the first list.
     workers: Option<Vec<ListedWorker>>,
+    /// Process of the server that listed them.
+    server_id: u64,
     /// Since when workers are missing that the index may have lost by a restart.
     missing_since: BTreeMap<(PartitionKey, WorkerId), Instant>,
 }
@@ -65,12 +67,7 @@ impl Discovery {
         };
         let shard = |urls: &Vec<String>| {
             let replicas = urls.iter().map(connect).collect::<Result<_, _>>()?;
-            Ok::<_, ClientError>(Shard {
-                replicas,
-                last: Mutex::new(0),
-                has_failed: Mutex::new(false),
-                known: Mutex::default(),
-            })
+            Ok::<_, ClientError>(Shard { replicas, last: Mutex::new(0), known: Mutex::default() })
         };
         let shards = shards.iter().map(shard).collect::<Result<_, _>>()?;
         let listed = watch::Sender::new(Arc::default());
@@ -136,21 +133,21 @@ impl Discovery {
 }
 
 impl Known {
-    /// Takes a list. If its index may have restarted, because a replica failed or most workers are missing at once, those
-    /// that are missing stay for a while, each from when it was missing first.
-    fn take(&mut self, mut listed: Vec<ListedWorker>, has_failed: bool, now: Instant) {
+    /// Takes a list. If it is of another server process than the last one, workers that are missing stay for a while, each
+    /// from when it was missing first: they may not have registered there yet.
+    fn take(&mut self, list: WorkerList, now: Instant) {
+        let WorkerList { workers: mut listed, server_id } = list;
+        let is_other_process = std::mem::replace(&mut self.server_id, server_id) != server_id;
         let before = self.workers.take().unwrap_or_default();
-        let count = before.len();
         let is_listed: BTreeSet<_> = listed.iter().map(key).collect();
         let sizes: BTreeMap<_, _> =
             listed.iter().map(|at| (at.partition.clone(), at.block_size)).collect();
         let mut missing = before;
         missing.retain(|at| !is_listed.contains(&key(at)));
-        let has_lost_most = missing.len() * 2 > count;
         let mut since = std::mem::take(&mut self.missing_since);
         for at in missing {
             let known = since.remove(&key(&at));
-            let is_in_doubt = has_failed || has_lost_most || known.is_some();
+            let is_in_doubt = is_other_process || known.is_some();
             let first = known.unwrap_or(now);
             // A new fleet with another block size has nothing to do with them.
             let is_other = sizes.get(&at.partition).is_some_and(|size| *size != at.block_size);
@@ -175,16 +172,14 @@ impl Shard {
         for turn in 0..self.replicas.len() {
             let number = (first + turn) % self.replicas.len();
             let Some((url, client)) = self.replicas.get(number) else { continue };
-            match client.list_workers(None).await {
-                Ok(workers) => {
+            match client.worker_list(None).await {
+                Ok(list) => {
                     *self.last.lock() = number;
-                    let has_failed = std::mem::take(&mut *self.has_failed.lock());
-                    self.known.lock().take(workers, has_failed, Instant::now());
+                    self.known.lock().take(list, Instant::now());
                     return Ok(());
                 }
                 Err(error) => {
                     tracing::debug!(%url, %error, "a replica does not list its workers");
-                    *self.has_failed.lock() = true;
                     failed = Err(error);
                 }
             }
@@ -230,22 +225,26 @@ mod tests {
         known.workers.as_ref().map_or(0, Vec::len)
     }
 
-    /// An index came back with nothing, and its workers register again one after the other.
+    fn list(server_id: u64, workers: Vec<ListedWorker>) -> WorkerList {
+        WorkerList { workers, server_id }
+    }
+
+    /// An index came back, and its workers register again one after the other.
     #[test]
     fn workers_stay_while_they_register_again() {
         let begin = Instant::now();
-        for has_failed in [false, true] {
+        for at_first in [0, 1, 5] {
             let mut known = Known::default();
-            known.take(workers(0..6), false, begin);
-            for (seconds, registered) in [(1, 0), (5, 1), (9, 3), (12, 5)] {
+            known.take(list(1, workers(0..6)), begin);
+            for (seconds, registered) in [(1, at_first), (5, at_first.max(3)), (12, 5)] {
                 let now = begin + Duration::from_secs(seconds);
-                known.take(workers(0..registered), has_failed && registered == 0, now);
+                known.take(list(2, workers(0..registered)), now);
                 assert_eq!(count(&known), 6, "{registered} have registered again");
             }
             // One does not come back.
-            known.take(workers(0..5), false, begin + Duration::from_secs(30));
+            known.take(list(2, workers(0..5)), begin + Duration::from_secs(30));
             assert_eq!(count(&known), 6);
-            known.take(workers(0..5), false, begin + Duration::from_secs(31));
+            known.take(list(2, workers(0..5)), begin + Duration::from_secs(31));
             assert_eq!(count(&known), 5);
         }
     }
@@ -256,12 +255,12 @@ mod tests {
         let begin = Instant::now();
         let after = |seconds| begin + Duration::from_secs(seconds);
         let mut known = Known::default();
-        known.take(workers(0..6), false, begin);
-        known.take(workers(0..0), true, after(1));
-        known.take(workers(0..5), false, after(5));
-        known.take(workers(0..0), true, after(45));
+        known.take(list(1, workers(0..6)), begin);
+        known.take(list(2, workers(0..0)), after(1));
+        known.take(list(2, workers(0..5)), after(5));
+        known.take(list(3, workers(0..0)), after(45));
         assert_eq!(count(&known), 5, "the sixth is gone, the others have 30 s");
-        known.take(workers(0..0), false, after(76));
+        known.take(list(3, workers(0..0)), after(76));
         assert_eq!(count(&known), 0);
     }
 
@@ -269,22 +268,24 @@ mod tests {
     fn a_new_fleet_with_other_blocks_takes_the_place_of_the_old_one() {
         let begin = Instant::now();
         let mut known = Known::default();
-        known.take(workers(0..6), false, begin);
+        known.take(list(1, workers(0..6)), begin);
         let mut other = workers(6..8);
         other.iter_mut().for_each(|at| at.block_size = 32);
-        known.take(other, false, begin);
+        known.take(list(2, other), begin);
         assert_eq!(count(&known), 2);
     }
 
     #[test]
-    fn a_worker_that_is_removed_goes_at_once() {
+    fn workers_that_are_removed_go_at_once() {
         let begin = Instant::now();
         let mut known = Known::default();
-        known.take(workers(0..6), false, begin);
-        known.take(workers(0..5), false, begin);
+        known.take(list(1, workers(0..6)), begin);
+        known.take(list(1, workers(0..5)), begin);
         assert_eq!(count(&known), 5);
-        known.take(workers(0..8), true, begin);
-        known.take(workers(0..7), false, begin);
-        assert_eq!(count(&known), 7, "nothing was missing at the replica that answered");
+        known.take(list(1, workers(0..0)), begin);
+        assert_eq!(count(&known), 0, "however many");
+        known.take(list(2, workers(0..8)), begin);
+        known.take(list(2, workers(0..7)), begin);
+        assert_eq!(count(&known), 7, "nothing was missing when the process changed");
     }
 }

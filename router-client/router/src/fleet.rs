@@ -162,7 +162,7 @@ impl Partition {
     }
 
     /// Both routers, each with whether it is that of the prefill pool.
-    pub fn pools(&self) -> impl Iterator<Item = (bool, &Router)> {
+    pub fn routers_by_pool(&self) -> impl Iterator<Item = (bool, &Router)> {
         [(false, self.pool(false)), (true, self.pool(true))].into_iter()
     }
 

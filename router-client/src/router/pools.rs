@@ -1,4 +1,4 @@
-//! Disaggregated serving: workers that compute prompts only, beside those that generate.
+//! Disaggregated serving: prefill workers, which compute prompts only, beside decode workers, which generate.
 
 use super::config::{Filter, Hints};
 use super::error::RouteError;
@@ -16,18 +16,18 @@ use std::time::Duration;
 /// When a prompt is computed elsewhere, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolsConfig {
-    /// A request with fewer tokens to compute than this is computed by the worker that generates: a transfer costs more
-    /// than it saves.
+    /// The decode worker computes prompts with fewer tokens left to compute than this: a transfer would cost more than it
+    /// saves.
     pub remote_prefill_tokens_min: u64,
-    /// Label of workers that can transfer blocks to each other only: both workers of a request have the same value. A
-    /// prefill worker without the label transfers to all.
+    /// Label that names a worker's transfer domain. A prefill worker is paired with decode workers of its own domain only;
+    /// one without the label is paired with any.
     pub transfer_domain_label: String,
 }
 
 /// The workers of a model and tenant: those for prefill only, and all others. Cheap to clone.
 ///
 /// Document 004: a prompt goes to a prefill worker first, which returns what is needed to transfer its blocks; with that
-/// it goes to the worker that generates. Without prefill workers, or if prefill fails, the latter does both. The prefill
+/// it goes to the decode worker. Without prefill workers, or if prefill fails, the decode worker does both. The prefill
 /// pool never tracks active blocks, as nothing is generated there.
 #[derive(Debug, Clone)]
 pub struct Pools {
@@ -45,22 +45,21 @@ pub enum PrefillOutcome {
     Chosen,
     /// No prefill worker is there, or none may have the request.
     NoWorker,
-    /// So much of the prompt is cached where it is generated that a transfer does not pay.
+    /// Too few tokens are left to compute for a transfer to pay: the prompt is short, or mostly cached.
     MostlyCached,
     /// All prefill workers are busy.
     Busy,
-    /// No worker that generates is in the transfer domain of the prefill worker and has room.
+    /// No decode worker in the prefill worker's transfer domain can take the request.
     NoDomain,
 }
 
-/// A request under way at the worker that generates, and, if another one computes its prompt, there. Dropping it frees
-/// both.
+/// A request under way at its decode worker and, if it has one, at its prefill worker. Dropping it frees both.
 #[derive(Debug)]
 #[must_use = "dropping it frees the workers"]
 pub struct Placement {
-    /// At the worker that generates.
+    /// At the decode worker.
     pub decode: Reservation,
-    /// At the worker that computes the prompt; none if the other one does, or once it is done.
+    /// At the prefill worker; none if the decode worker computes the prompt, or once the prefill worker is done.
     pub prefill: Option<Reservation>,
     /// Why there is a prefill worker, or none.
     pub prefill_outcome: PrefillOutcome,
@@ -71,9 +70,9 @@ pub struct Placement {
 pub struct Detached {
     /// Id of the request, in both pools.
     pub request_id: String,
-    /// Choice of the worker that generates.
+    /// Choice of the decode worker.
     pub decode: Choice,
-    /// Choice of the worker that computes the prompt.
+    /// Choice of the prefill worker.
     pub prefill: Option<Choice>,
     /// Why there is a prefill worker, or none.
     pub prefill_outcome: PrefillOutcome,
@@ -107,7 +106,7 @@ impl Pools {
         Ok(Self { main, prefill, config: Arc::new(pools) })
     }
 
-    /// The workers that generate, or do both.
+    /// The decode workers, and workers that do both.
     #[must_use]
     pub const fn main(&self) -> &Router {
         &self.main
@@ -127,7 +126,7 @@ impl Pools {
         self.prefill.set_workers(prefill);
     }
 
-    /// Chooses a worker that generates and, if there is one and it pays, another that computes the prompt.
+    /// Chooses a decode worker and, if there is one and it pays, a prefill worker.
     ///
     /// # Errors
     /// As for [`Router::select`]. What keeps a prefill worker from being chosen is no error: the request does without.
@@ -274,7 +273,7 @@ impl Pools {
         Ok(update)
     }
 
-    /// Whether a worker that generates holds so much of a prompt that it does the rest itself.
+    /// Whether a decode worker had better compute the rest of a prompt itself.
     async fn is_mostly_cached(&self, prompt: &HashedPrompt, hints: &Hints) -> bool {
         let least = self.config.remote_prefill_tokens_min;
         if prompt.input_tokens < least {

@@ -61,6 +61,11 @@ async fn a_prompt_is_computed_by_one_worker_and_continued_by_another() {
     assert_eq!(load(pools.main(), "d").requests, 1);
     drop(placed);
     assert!(load(pools.main(), "d").is_empty());
+    let mut placed = pools.select(&prompt(8), &Hints::default()).await.expect("workers");
+    placed.output_tokens(0);
+    assert_eq!(load(pools.prefill(), "p").requests, 1, "nothing is out yet");
+    placed.output_tokens(1);
+    assert!(load(pools.prefill(), "p").is_empty() && load(pools.main(), "d").requests == 1);
 }
 
 #[tokio::test]
@@ -145,7 +150,7 @@ async fn a_busy_prefill_pool_is_done_without() {
     assert_eq!(third.prefill_outcome, PrefillOutcome::Chosen);
     pools.main().set_busy_thresholds(busy).expect("usable");
     let excluded = Hints::default().excluding(&WorkerId::new("d").expect("a name"));
-    let error = pools.select(&prompt(8), &excluded).await.expect_err("nobody generates");
+    let error = pools.select(&prompt(8), &excluded).await.expect_err("no decode worker");
     let RouteError::Select(SelectError::NoneAllowed { removed, .. }) = error else {
         panic!("{error}")
     };
@@ -211,6 +216,9 @@ async fn the_two_workers_answer_for_themselves() {
     assert_ne!(pools.report_output(&ids[0], 0), Ok(Update::Unknown));
     assert!(pools.prefill().has_request(&ids[0]), "nothing is out yet");
     pools.set_workers(prefill.clone());
+    // A report of its first token reaches the prefill worker, though the other one is gone.
+    let first = ids.pop().expect("an id");
+    assert!(pools.mark_prefill_completed(&first).is_ok() && !pools.has_request(&first));
     for id in &ids {
         assert!(!pools.main().has_request(id), "its worker is gone");
         assert!(pools.free(id, failed, None).expect("an id").is_some());

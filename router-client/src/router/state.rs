@@ -57,9 +57,9 @@ pub(super) struct State {
 pub(super) enum Part {
     /// All.
     Whole,
-    /// It computes the prompt; a rank of the main pool generates.
+    /// It computes the prompt. A rank of the main pool decodes.
     Prefill,
-    /// It generates: tokens of the prompt are no load there.
+    /// It decodes: the prompt's tokens are no load there.
     Decode,
 }
 

@@ -7,7 +7,7 @@ use super::model::{Nanos, SECOND};
 const WARM_UP_FRACTION: usize = 10;
 
 /// The figures of one run.
-#[derive(Debug, Clone, Copy, PartialEq, Default, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Figures {
     /// Prompt tokens found in caches, of all prompt tokens: a ratio of sums, 0 to 1.
     pub hit_ratio: f64,

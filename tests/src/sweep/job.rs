@@ -3,18 +3,13 @@
 use super::model::{Nanos, SECOND};
 use crate::engine::scheduler::block_names;
 use crate::workload::Conversations;
-use crate::workload::trace::HASH_ID_TOKENS;
+use crate::workload::trace::{Entry, HASH_ID_TOKENS, Trace};
 use anyhow::{Context, Result, ensure};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use serde::Deserialize;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Most tokens of a prompt, and of an answer.
-const LENGTH_TOKENS_MAX: usize = 1 << 20;
 /// Seed of the names of blocks that answers fill.
 const ANSWER_NAMES: u64 = 1 << 63;
 /// Gap that the last tick of a trace is taken to have, in milliseconds.
@@ -32,19 +27,6 @@ pub struct Job {
     /// Names of all whole blocks of the prompt, and of the answer without its last token. A name stands for the block
     /// with all before it.
     pub names: Vec<u64>,
-}
-
-/// One line of a trace in the Mooncake form.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct TraceLine {
-    /// Arrival in milliseconds.
-    timestamp: u64,
-    /// Tokens of the prompt.
-    input_length: usize,
-    /// Tokens of the answer.
-    output_length: usize,
-    /// Ids of the prompt's blocks of 512 tokens.
-    hash_ids: Vec<u64>,
 }
 
 // === impl Job ===
@@ -87,31 +69,25 @@ pub fn generated(seed: u64, count: usize, block_size: usize) -> Vec<Job> {
 /// Reads a trace.
 ///
 /// # Errors
-/// If the file cannot be read, or a line has lengths of 0 or beyond the limit, too few ids, or an earlier time than the
-/// line before.
-pub fn read_trace(path: &Path) -> Result<Vec<TraceLine>> {
-    let file = File::open(path).with_context(|| format!("failed to open {}", path.display()))?;
-    let mut lines: Vec<TraceLine> = Vec::new();
-    for (number, text) in BufReader::new(file).lines().enumerate() {
-        let at = || format!("{}, line {}", path.display(), number + 1);
-        let text = text.with_context(at)?;
-        if text.trim().is_empty() {
-            continue;
-        }
-        let line: TraceLine = serde_json::from_str(&text).with_context(at)?;
-        line.check().with_context(at)?;
-        let is_later = lines.last().is_none_or(|last| last.timestamp <= line.timestamp);
-        ensure!(is_later, "{}: its timestamp is before that of the line before", at());
-        lines.push(line);
+/// If the file cannot be read, it is empty, or a line is malformed or has an earlier time than the line before.
+pub fn read_trace(path: &Path) -> Result<Vec<Entry>> {
+    let mut trace = Trace::open(path, 0)?;
+    let mut entries: Vec<Entry> = Vec::new();
+    while let Some(entry) = trace.next_entry() {
+        let entry = entry.with_context(|| path.display().to_string())?;
+        let is_later = entries.last().is_none_or(|last| last.timestamp <= entry.timestamp);
+        let (path, number) = (path.display(), entries.len() + 1);
+        ensure!(is_later, "{path}: request {number} has an earlier timestamp than the one before");
+        entries.push(entry);
     }
-    ensure!(!lines.is_empty(), "{} has no requests", path.display());
-    Ok(lines)
+    ensure!(!entries.is_empty(), "{} has no requests", path.display());
+    Ok(entries)
 }
 
 /// A window of `count` requests of a trace, from a place that the seed picks. Requests of one tick of the trace arrive
 /// at random times before the next tick, as those of a Poisson process do.
 #[must_use]
-pub fn window(lines: &[TraceLine], seed: u64, count: usize, block_size: usize) -> Vec<Job> {
+pub fn window(lines: &[Entry], seed: u64, count: usize, block_size: usize) -> Vec<Job> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let count = count.min(lines.len());
     let first = rng.random_range(0..=lines.len() - count);
@@ -122,7 +98,7 @@ pub fn window(lines: &[TraceLine], seed: u64, count: usize, block_size: usize) -
         let after = rest.iter().skip(number).find(|other| other.timestamp > line.timestamp);
         let tick = after.map_or(LAST_TICK_MILLIS, |next| next.timestamp - line.timestamp);
         let millis = (line.timestamp - begin) as f64 + tick as f64 * rng.random::<f64>();
-        let names = line.names(block_size, (first + number) as u64);
+        let names = names(line, block_size, (first + number) as u64);
         jobs.push(Job {
             arrival: nanos(millis / 1e3),
             prompt_tokens: line.input_length,
@@ -144,36 +120,23 @@ fn nanos(secs: f64) -> Nanos {
     (secs * SECOND as f64) as Nanos
 }
 
-// === impl TraceLine ===
-
-impl TraceLine {
-    fn check(&self) -> Result<()> {
-        let lengths = 1..=LENGTH_TOKENS_MAX;
-        ensure!(lengths.contains(&self.input_length), "input_length is not in {lengths:?}");
-        ensure!(self.output_length <= LENGTH_TOKENS_MAX, "output_length is not in {lengths:?}");
-        let needed = self.input_length.div_ceil(HASH_ID_TOKENS);
-        ensure!(self.hash_ids.len() >= needed, "fewer than {needed} hash_ids");
-        Ok(())
-    }
-
-    /// Names of its whole blocks; those that its answer fills are its own.
-    fn names(&self, block_size: usize, number: u64) -> Vec<u64> {
-        let total = self.input_length + self.output_length.max(1) - 1;
-        let mut parent = 0;
-        let name = |block: usize| {
-            // The end decides: a block that the prompt does not fill has a part of the answer.
-            let end = (block + 1) * block_size;
-            let (id, seed) = match self.hash_ids.get((end - 1) / HASH_ID_TOKENS) {
-                Some(&id) if end <= self.input_length => (id, 0),
-                _ => (number, ANSWER_NAMES),
-            };
-            let place = (block * block_size % HASH_ID_TOKENS) as u64;
-            let parts = [parent, id, place].map(u64::to_le_bytes);
-            parent = xxh3_64_with_seed(parts.as_flattened(), seed);
-            parent
+/// Names of the whole blocks of a request; those that its answer fills are its own.
+fn names(entry: &Entry, block_size: usize, number: u64) -> Vec<u64> {
+    let total = entry.input_length + entry.output_length.max(1) - 1;
+    let mut parent = 0;
+    let name = |block: usize| {
+        // The end decides: a block that the prompt does not fill has a part of the answer.
+        let end = (block + 1) * block_size;
+        let (id, seed) = match entry.hash_ids.get((end - 1) / HASH_ID_TOKENS) {
+            Some(&id) if end <= entry.input_length => (id, 0),
+            _ => (number, ANSWER_NAMES),
         };
-        (0..total / block_size).map(name).collect()
-    }
+        let place = (block * block_size % HASH_ID_TOKENS) as u64;
+        let parts = [parent, id, place].map(u64::to_le_bytes);
+        parent = xxh3_64_with_seed(parts.as_flattened(), seed);
+        parent
+    };
+    (0..total / block_size).map(name).collect()
 }
 
 #[cfg(test)]

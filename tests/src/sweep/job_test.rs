@@ -1,19 +1,19 @@
 use super::*;
 
-fn line(timestamp: u64, input_length: usize, output_length: usize, ids: &[u64]) -> TraceLine {
-    TraceLine { timestamp, input_length, output_length, hash_ids: ids.to_vec() }
+fn line(timestamp: u64, input_length: usize, output_length: usize, ids: &[u64]) -> Entry {
+    Entry { timestamp, input_length, output_length, hash_ids: ids.to_vec() }
 }
 
 #[test]
 fn equal_ids_have_equal_names_up_to_where_prompts_differ() {
-    let a = line(0, 1_200, 1, &[7, 8, 9]).names(64, 1);
-    let b = line(0, 1_100, 1, &[7, 8, 9]).names(64, 2);
-    let c = line(0, 1_200, 1, &[7, 5, 9]).names(64, 3);
+    let a = names(&line(0, 1_200, 1, &[7, 8, 9]), 64, 1);
+    let b = names(&line(0, 1_100, 1, &[7, 8, 9]), 64, 2);
+    let c = names(&line(0, 1_200, 1, &[7, 5, 9]), 64, 3);
     assert_eq!((a.len(), b.len(), c.len()), (18, 17, 18));
     assert_eq!(a[..17], b[..], "the shorter one is a prefix");
     assert_eq!(a[..8], c[..8]);
     assert!(a[8..].iter().all(|name| !c.contains(name)), "a name stands for all before it");
-    let answered = line(0, 1_200, 400, &[7, 8, 9]).names(64, 1);
+    let answered = names(&line(0, 1_200, 400, &[7, 8, 9]), 64, 1);
     assert_eq!((answered.len(), &answered[..18]), (24, &a[..]));
 }
 

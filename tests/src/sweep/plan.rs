@@ -4,8 +4,9 @@ use super::args::Args;
 use super::capacity;
 use super::cluster;
 use super::figures::Figures;
-use super::job::{self, Job, TraceLine};
+use super::job::{self, Job};
 use super::router::Policy;
+use crate::workload::trace::Entry;
 use anyhow::{Context, Result, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::{Mutex, PoisonError};
@@ -87,7 +88,7 @@ fn asked<'a>(args: &Args, workloads: &'a [Workload]) -> Vec<(f64, Policy, &'a Wo
     asked
 }
 
-fn workload(args: &Args, lines: Option<&[TraceLine]>, seed: u64) -> Result<Workload> {
+fn workload(args: &Args, lines: Option<&[Entry]>, seed: u64) -> Result<Workload> {
     let jobs = match lines {
         Some(lines) => job::window(lines, seed, args.requests, args.block_size),
         None => job::generated(seed, args.requests, args.block_size),
@@ -105,7 +106,7 @@ fn point(args: &Args, load: f64, policy: Policy, workload: &Workload) -> Result<
     Ok(Point { policy, load, seed: *seed, figures: Figures::of(&run) })
 }
 
-/// The results of all tasks in their order, or an error of one of them.
+/// Runs all tasks. Returns their results in the order of the tasks, or the first error.
 fn in_parallel<T: Sync, R: Send>(
     threads: usize,
     tasks: &[T],

@@ -71,11 +71,15 @@ pub enum TraceError {
 
 /// One line of a trace.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-struct Entry {
-    timestamp: u64,
-    input_length: usize,
-    output_length: usize,
-    hash_ids: Vec<u64>,
+pub struct Entry {
+    /// Arrival in milliseconds.
+    pub timestamp: u64,
+    /// Tokens of the prompt, at least 1.
+    pub input_length: usize,
+    /// Tokens of the answer.
+    pub output_length: usize,
+    /// Ids of the prompt's blocks of 512 tokens; they cover the prompt.
+    pub hash_ids: Vec<u64>,
 }
 
 /// A trace being read: an iterator of requests, in the order of the file.
@@ -107,7 +111,10 @@ impl<R: Read> Trace<R> {
     }
 
     /// The next line that is not empty; `None` at the end.
-    fn next_entry(&mut self) -> Option<Result<Entry, TraceError>> {
+    ///
+    /// # Errors
+    /// If the line cannot be read, or has lengths out of bounds or too few ids.
+    pub fn next_entry(&mut self) -> Option<Result<Entry, TraceError>> {
         let mut text = Vec::new();
         while text.trim_ascii().is_empty() {
             text.clear();
@@ -123,10 +130,11 @@ impl<R: Read> Trace<R> {
             }
         }
         let parsed = serde_json::from_slice(&text);
-        Some(parsed.map_err(|error| TraceError::Parse { line: self.line, error }))
+        let parsed = parsed.map_err(|error| TraceError::Parse { line: self.line, error });
+        Some(parsed.and_then(|entry| self.checked(entry)))
     }
 
-    fn request(&self, entry: &Entry) -> Result<Request, TraceError> {
+    fn checked(&self, entry: Entry) -> Result<Entry, TraceError> {
         let field = |field, value, expected: String| {
             Err(TraceError::Field { line: self.line, field, value, expected })
         };
@@ -141,6 +149,11 @@ impl<R: Read> Trace<R> {
         if entry.hash_ids.len() < needed {
             return field("number of hash_ids", entry.hash_ids.len(), format!("at least {needed}"));
         }
+        Ok(entry)
+    }
+
+    fn request(&self, entry: &Entry) -> Request {
+        let needed = entry.input_length.div_ceil(HASH_ID_TOKENS);
         let mut prompt = Vec::with_capacity(needed * HASH_ID_TOKENS);
         for &id in entry.hash_ids.iter().take(needed) {
             tokens::append(self.seed, id, 0..HASH_ID_TOKENS, &mut prompt);
@@ -149,7 +162,7 @@ impl<R: Read> Trace<R> {
         let mut answer = Vec::new();
         let stream = ANSWER_STREAMS + self.line;
         tokens::append(self.seed, stream, 0..entry.output_length, &mut answer);
-        Ok(Request { arrival: Duration::from_millis(entry.timestamp), prompt, answer })
+        Request { arrival: Duration::from_millis(entry.timestamp), prompt, answer }
     }
 }
 
@@ -158,7 +171,7 @@ impl<R: Read> Iterator for Trace<R> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let entry = self.next_entry()?;
-        Some(entry.and_then(|entry| self.request(&entry)))
+        Some(entry.map(|entry| self.request(&entry)))
     }
 }
 

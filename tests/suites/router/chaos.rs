@@ -95,6 +95,10 @@ impl Told {
     fn decided(&mut self, chosen: &pb::SelectWorkerResponse) -> Result<()> {
         let has_reason = !chosen.index_error.is_empty() || !chosen.missing_shards.is_empty();
         ensure!(chosen.index() == pb::IndexOutcome::Answered || has_reason, "{chosen:?}");
+        // A list of an index that has just restarted takes no live worker away; a dead one is removed for a moment.
+        let removed: u32 = chosen.removed.iter().map(|at| at.ranks).sum();
+        let known = (chosen.eligible_ranks + removed) as usize;
+        ensure!(known + 1 >= ENGINES, "{known} of {ENGINES} workers are known: {chosen:?}");
         *self.outcomes.entry(chosen.index().as_str_name()).or_default() += 1;
         Ok(())
     }

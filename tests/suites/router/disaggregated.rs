@@ -10,24 +10,6 @@ use tonic::Code;
 /// Flags under which each prompt of a block is long enough.
 const FLAGS: [&str; 4] = ["--queue-threshold", "0", "--remote-prefill-tokens-min", "16"];
 
-/// Registers a worker without an engine, and waits until the router knows it.
-async fn register(fleet: &mut Fleet, id: &str, profile: pb::WorkerProfile) -> Result<()> {
-    let request = pb::RegisterWorkerRequest {
-        worker_id: id.to_owned(),
-        model: MODEL.to_owned(),
-        block_size: 16,
-        profile: Some(profile),
-        ..Default::default()
-    };
-    fleet.indexer.register_worker(request).await?;
-    let mut router = fleet.router.clone();
-    until("the worker is known", async || {
-        let loads = crate::fleet::loads(&mut router).await?;
-        Ok(loads.iter().any(|(worker, _)| worker == id).then_some(()))
-    })
-    .await
-}
-
 fn role(role: pb::WorkerRole) -> pb::WorkerProfile {
     pb::WorkerProfile { role: role.into(), ..Default::default() }
 }
@@ -45,13 +27,13 @@ async fn under_way(fleet: &mut Fleet, id: &str) -> Result<u64> {
 #[tokio::test]
 async fn both_choices_are_in_one_answer_as_long_as_prefill_workers_are_there() -> Result<()> {
     let mut fleet = Fleet::start(0, &FLAGS).await?;
-    register(&mut fleet, "d", role(pb::WorkerRole::Decode)).await?;
+    fleet.register("d", role(pb::WorkerRole::Decode)).await?;
     let alone = fleet.select(disaggregated(0)).await?;
     ensure!(alone.worker_id == "d" && alone.prefill.is_none(), "{alone:?}");
     ensure!(alone.prefill_outcome() == PrefillOutcome::NoWorker, "{alone:?}");
     fleet.router.free(free(&alone.request_id)).await?;
 
-    register(&mut fleet, "p", role(pb::WorkerRole::Prefill)).await?;
+    fleet.register("p", role(pb::WorkerRole::Prefill)).await?;
     let both = fleet.select(disaggregated(0)).await?;
     let prefill = both.prefill.as_ref().context("a prefill worker")?;
     ensure!(both.prefill_outcome() == PrefillOutcome::Chosen, "{both:?}");
@@ -96,9 +78,9 @@ async fn both_choices_are_in_one_answer_as_long_as_prefill_workers_are_there() -
 async fn a_request_whose_prefill_fails_goes_on_without() -> Result<()> {
     let flags = [FLAGS.as_slice(), &["--ejection-failures", "1"]].concat();
     let mut fleet = Fleet::start(0, &flags).await?;
-    register(&mut fleet, "d", role(pb::WorkerRole::Decode)).await?;
-    register(&mut fleet, "p", role(pb::WorkerRole::Prefill)).await?;
-    register(&mut fleet, "q", role(pb::WorkerRole::Prefill)).await?;
+    fleet.register("d", role(pb::WorkerRole::Decode)).await?;
+    fleet.register("p", role(pb::WorkerRole::Prefill)).await?;
+    fleet.register("q", role(pb::WorkerRole::Prefill)).await?;
     let both = fleet.select(disaggregated(0)).await?;
     let failed = both.prefill.context("a prefill worker")?.worker_id;
     let prefill_failed = Some(true);
@@ -124,8 +106,8 @@ async fn requests_go_to_workers_that_serve_their_kind() -> Result<()> {
         model_types: types.iter().map(|at| i32::from(*at)).collect(),
         ..Default::default()
     };
-    register(&mut fleet, "chat", states(&[pb::ModelType::Chat])).await?;
-    register(&mut fleet, "text", states(&[pb::ModelType::Completions])).await?;
+    fleet.register("chat", states(&[pb::ModelType::Chat])).await?;
+    fleet.register("text", states(&[pb::ModelType::Completions])).await?;
     for (kind, expected) in [(pb::ModelType::Chat, "chat"), (pb::ModelType::Completions, "text")] {
         for first in 0..3 {
             let asked = pb::SelectWorkerRequest {

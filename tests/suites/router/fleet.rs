@@ -119,6 +119,23 @@ impl Fleet {
         Ok(fleet)
     }
 
+    /// Registers a worker without an engine, and waits until the router knows it.
+    pub async fn register(&mut self, id: &str, profile: pb::WorkerProfile) -> Result<()> {
+        let request = pb::RegisterWorkerRequest {
+            worker_id: id.to_owned(),
+            model: MODEL.to_owned(),
+            block_size: BLOCK_SIZE as u32,
+            profile: Some(profile),
+            ..Default::default()
+        };
+        self.indexer.register_worker(request).await?;
+        let router = &mut self.router;
+        until("the worker is known", async || {
+            Ok(loads(router).await?.iter().any(|(worker, _)| worker == id).then_some(()))
+        })
+        .await
+    }
+
     /// Has an engine compute a prompt, and waits until the index knows of it.
     pub async fn compute(&mut self, engine: usize, tokens: Vec<u32>) -> Result<()> {
         let (_, mock) = self.engines.get(engine).context("an engine")?;

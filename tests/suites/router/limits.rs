@@ -17,20 +17,7 @@ async fn register(fleet: &mut Fleet, id: &str, role: pb::WorkerRole) -> Result<(
         labels: vec![pb::Label { key: "zone".to_owned(), value: id.to_owned() }],
         ..Default::default()
     };
-    let request = pb::RegisterWorkerRequest {
-        worker_id: id.to_owned(),
-        model: MODEL.to_owned(),
-        block_size: 16,
-        profile: Some(profile),
-        ..Default::default()
-    };
-    fleet.indexer.register_worker(request).await?;
-    let mut router = fleet.router.clone();
-    until("the worker is known", async || {
-        let loads = router.get_loads(pb::GetLoadsRequest::default()).await?.into_inner();
-        Ok(loads.ranks.iter().any(|at| at.worker_id == id).then_some(()))
-    })
-    .await
+    fleet.register(id, profile).await
 }
 
 #[tokio::test]

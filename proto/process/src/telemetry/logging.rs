@@ -93,8 +93,10 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// # Errors
 /// If the filter or the endpoint is malformed, or logging was started before.
 pub fn start_logging(name: &'static str, config: &LogConfig) -> Result<Logging, LoggingError> {
+    // First: a filter that cannot be read makes no exporter.
+    let filter: EnvFilter = config.filter.parse()?;
     let spans = config.otlp_endpoint.as_deref().map(|at| span_exporter(name, at)).transpose()?;
-    let layers = layers(name, config, spans.as_ref())?;
+    let layers = layers(name, config.format, filter, spans.as_ref());
     tracing_subscriber::registry().with(layers).try_init()?;
     Ok(Logging { spans })
 }
@@ -102,26 +104,24 @@ pub fn start_logging(name: &'static str, config: &LogConfig) -> Result<Logging, 
 /// Lines and, if there is an exporter, spans.
 fn layers(
     name: &'static str,
-    config: &LogConfig,
+    format: LogFormat,
+    filter: EnvFilter,
     spans: Option<&SdkTracerProvider>,
-) -> Result<Vec<Box<dyn Layer<Registry> + Send + Sync>>, LoggingError> {
-    let LogConfig { format, filter, .. } = config;
-    let filter: EnvFilter = filter.parse()?;
+) -> Vec<Box<dyn Layer<Registry> + Send + Sync>> {
     let colours = io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(colours);
     let lines = match format {
         LogFormat::Text => lines.boxed(),
         LogFormat::Json => lines.json().boxed(),
     };
-    // The hint matters: without one, every span of the transport is looked at, whatever the level.
-    let no_secret = || filter_fn(shows_no_secret).with_max_level_hint(LevelFilter::TRACE);
-    let mut layers = vec![lines.with_filter(filter.and(no_secret())).boxed()];
-    // No layer rather than an empty one, for which all spans would be made: a fifth of the time of a call.
+    let mut layers = vec![lines.with_filter(filter.and(filter_fn(shows_no_secret))).boxed()];
+    // Without an exporter no layer rather than an empty one: that has no filter, so all spans of the transport would be
+    // made for it, which cost a fifth of a call's processor time.
     layers.extend(spans.map(|provider| {
         let exported = tracing_opentelemetry::layer().with_tracer(provider.tracer(name));
-        exported.with_filter(EXPORT_LEVEL.and(no_secret())).boxed()
+        exported.with_filter(EXPORT_LEVEL.and(filter_fn(shows_no_secret))).boxed()
     }));
-    Ok(layers)
+    layers
 }
 
 /// Whether an event or a span may be logged, whatever the filter says.
@@ -157,14 +157,13 @@ mod tests {
     use super::*;
     use tracing::{info_span, subscriber::with_default, trace_span};
 
-    /// The transport has spans for each frame. Making them would be a fifth of the time of a call.
+    /// The transport has spans for each frame, which cost a fifth of a call's processor time.
     #[test]
     fn spans_that_nobody_wants_are_not_made() {
-        let config =
-            LogConfig { format: LogFormat::Text, filter: "info".to_owned(), otlp_endpoint: None };
         let provider = SdkTracerProvider::builder().build();
         for spans in [None, Some(&provider)] {
-            let layers = layers("test", &config, spans).expect("a filter");
+            let filter = "info".parse().expect("a filter");
+            let layers = layers("test", LogFormat::Text, filter, spans);
             with_default(tracing_subscriber::registry().with(layers), || {
                 assert!(
                     trace_span!("frame").is_disabled(),

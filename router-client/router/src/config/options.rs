@@ -90,11 +90,11 @@ pub struct Options {
     /// The same as a multiple of max-num-batched-tokens; no bound if not set
     #[arg(long, value_name = "MULTIPLE")]
     pub active_prefill_tokens_threshold_frac: Option<f64>,
-    /// Disaggregated requests with fewer tokens to compute than this are computed by the worker that generates
+    /// Disaggregated requests with fewer tokens to compute than this are computed by the decode worker
     #[arg(long, value_name = "TOKENS", default_value_t = 512)]
     pub remote_prefill_tokens_min: u64,
-    /// Label of workers that transfer blocks to each other only: both workers of a disaggregated request have the same
-    /// value; a prefill worker without the label transfers to all
+    /// Label that names a worker's transfer domain. A prefill worker is paired with decode workers of its own domain
+    /// only; one without the label is paired with any
     #[arg(long, value_name = "LABEL", default_value = "transfer-domain")]
     pub transfer_domain_label: String,
     /// How long a worker that has just joined is spared; 0s turns it off

@@ -1,5 +1,6 @@
 use super::*;
-use router_client::route::{BlockTracking, Mode, QueuePolicy};
+use router_client::route::{BlockTracking, CostConfig, Mode, QueuePolicy};
+use router_client::router::PoolsConfig;
 use std::time::Duration;
 
 fn read_all(arguments: &[&str]) -> Result<Config, String> {
@@ -24,11 +25,21 @@ fn the_defaults_are_those_of_the_documents() {
     assert_eq!(config.shards, [["http://127.0.0.1:50051"]]);
     assert_eq!(router.select.mode, Mode::Kv);
     assert_eq!((router.select.cost.overlap_score_weight, router.select.temperature), (1.0, 0.0));
+    assert_eq!(router.select.cost, CostConfig::default());
+    assert_eq!(config.pools, PoolsConfig::default());
     assert_eq!((router.queue.threshold, router.queue.policy), (Some(2.0), QueuePolicy::Fcfs));
     assert_eq!(router.active.blocks, BlockTracking::Prompt);
     assert_eq!(router.active.lease, Duration::from_secs(300));
     assert_eq!(router.placement_ttl, None);
     assert_eq!((config.router.sync, config.nats), (None, None));
+}
+
+#[test]
+fn pools_have_their_settings() {
+    let arguments = ["--remote-prefill-tokens-min", "7", "--transfer-domain-label", "rack"];
+    let pools = with(&arguments).expect("options").pools;
+    let (remote_prefill_tokens_min, transfer_domain_label) = (7, "rack".to_owned());
+    assert_eq!(pools, PoolsConfig { remote_prefill_tokens_min, transfer_domain_label });
 }
 
 #[test]
@@ -74,6 +85,7 @@ fn what_cannot_be_used_is_refused_by_name() {
         (&["--request-lease=2d"], "request-lease: must be at most a day"),
         (&["--placement-ttl=0s"], "placement-ttl: is 0s, must be longer"),
         (&["--index-deadline=0s"], "index-deadline: is 0s, must be longer"),
+        (&["--transfer-domain-label="], "transfer-domain-label: must have 1 to 256 bytes"),
         (&["--mode=best"], "must be one of kv, round-robin"),
         (&["--track-blocks=output"], "must be one of off, prompt, prompt-and-output"),
         (&["--indexer=tcp://a:1"], "indexer: "),

@@ -118,7 +118,7 @@ impl RouterService {
         Ok(chosen.detach())
     }
 
-    /// Chooses two workers in one step: one that generates, and one that computes the prompt if that pays.
+    /// Chooses a decode worker and, if that pays, a prefill worker.
     async fn disaggregate(
         &self,
         partition: &Partition,

@@ -113,7 +113,7 @@ async fn exchange(parts: &Parts, client: &Client, mut subscriptions: Subscriptio
 
 async fn flush(parts: &Parts, client: &Client) {
     for (key, partition) in parts.fleet.partitions() {
-        for (is_prefill, router) in partition.pools() {
+        for (is_prefill, router) in partition.routers_by_pool() {
             for message in router.flush_sync() {
                 // Without a connection it would wait for one, and be old then.
                 if !parts.status.is_connected() {

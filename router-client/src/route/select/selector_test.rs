@@ -160,6 +160,10 @@ fn direct_takes_whom_the_request_names() {
         match expected {
             Some(at) => {
                 assert_eq!(choose(&mut selector, &question, &ranks), (at, Reason::Direct));
+                let keys = keys(ranks.len());
+                let all = candidates(&keys, &ranks);
+                let chosen = selector.select(&question, &all, &mut no_chance).expect("a decision");
+                assert!(chosen.is_ejection_ignored, "it failed of late");
             }
             None => {
                 let error = refused(&mut selector, &question, &ranks);

@@ -311,14 +311,16 @@ class ShardInfo(_message.Message):
     def __init__(self, shard: _Optional[int] = ..., shards: _Optional[int] = ..., map_version: _Optional[int] = ..., owned: _Optional[_Iterable[_Union[BucketRange, _Mapping]]] = ..., taken: _Optional[_Iterable[_Union[BucketRange, _Mapping]]] = ...) -> None: ...
 
 class ListWorkersResponse(_message.Message):
-    __slots__ = ("workers", "shard", "next_page_token")
+    __slots__ = ("workers", "shard", "next_page_token", "server_id")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     SHARD_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    SERVER_ID_FIELD_NUMBER: _ClassVar[int]
     workers: _containers.RepeatedCompositeFieldContainer[WorkerInfo]
     shard: ShardInfo
     next_page_token: str
-    def __init__(self, workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., shard: _Optional[_Union[ShardInfo, _Mapping]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+    server_id: int
+    def __init__(self, workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., shard: _Optional[_Union[ShardInfo, _Mapping]] = ..., next_page_token: _Optional[str] = ..., server_id: _Optional[int] = ...) -> None: ...
 
 class EngineEndpoint(_message.Message):
     __slots__ = ("endpoint", "replay_endpoint", "topic", "bind", "dp_rank")
