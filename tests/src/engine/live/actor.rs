@@ -6,7 +6,7 @@
 use super::changes::batches;
 use super::config::LiveConfig;
 use super::metrics::{Busy, Ended, LiveMetrics};
-use super::ticket::{Progress, Submission};
+use super::request::{Progress, Submission};
 use crate::engine::mock::Truth;
 use crate::engine::publisher::Publisher;
 use crate::engine::timed::{Engine, Event, Job, Nanos, Terms, Timed};

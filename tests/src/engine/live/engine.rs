@@ -3,7 +3,8 @@
 use super::actor::{Actor, Command, Request};
 use super::config::LiveConfig;
 use super::metrics::LiveMetrics;
-use super::ticket::{Progress, Submission, Ticket};
+use super::request::{Progress, Submission};
+use super::ticket::Ticket;
 use crate::engine::mock::Truth;
 use crate::engine::publisher::{Endpoints, Publisher};
 use crate::engine::scheduler::{TooLarge, block_names};

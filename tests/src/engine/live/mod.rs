@@ -9,8 +9,9 @@
 //! - [`config`]: sizes and times;
 //! - [`changes`]: changes of the cache as events of vLLM (pure);
 //! - [`metrics`]: metrics under vLLM's names;
-//! - [`ticket`]: a request as its caller sees it;
+//! - [`request`]: what a request asks, and how far it is (pure);
 //! - [`actor`]: the task that owns machine and sockets;
+//! - [`ticket`]: a request as its caller sees it;
 //! - [`engine`]: the handle.
 
 pub(crate) mod actor;
@@ -18,8 +19,10 @@ pub mod changes;
 pub mod config;
 pub mod engine;
 pub mod metrics;
+pub mod request;
 pub mod ticket;
 
 pub use config::LiveConfig;
 pub use engine::{LiveEngine, LiveError, Refusal};
-pub use ticket::{Progress, Submission, Ticket};
+pub use request::{Progress, Submission};
+pub use ticket::Ticket;

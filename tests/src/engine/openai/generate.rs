@@ -5,7 +5,6 @@ use super::body::{Asked, Body, Kind, KvTransferParams};
 use super::error::{ApiError, json_response};
 use super::remote::{Claim, LoadFailure};
 use super::state::State;
-use super::stream::stream;
 use super::text::Answer;
 use crate::engine::live::{Progress, Submission, Ticket};
 use crate::engine::pool::BlockId;
@@ -26,19 +25,18 @@ pub(super) struct Generation {
     address: (String, u16),
 }
 
-/// Answers a request.
-pub(super) async fn generate(
+/// Begins what a body asks for; true if the answer is to be streamed.
+pub(super) async fn begin(
     state: &Arc<State>,
     kind: Kind,
     body: &[u8],
-) -> Result<Response, ApiError> {
+) -> Result<(Generation, bool), ApiError> {
     let asked = Body::read(body)?.asked(kind, &state.text, &state.limits)?;
     let is_stream = asked.is_stream;
-    let generation = begin(state, asked).await?;
-    if is_stream { Ok(stream(generation)) } else { generation.whole().await }
+    Ok((submit(state, asked).await?, is_stream))
 }
 
-async fn begin(state: &Arc<State>, asked: Asked) -> Result<Generation, ApiError> {
+async fn submit(state: &State, asked: Asked) -> Result<Generation, ApiError> {
     let is_held = asked.transfer.do_remote_decode;
     if is_held && !state.may_prefill() {
         let message = "this engine's prefills fail, as it was started to do";
@@ -101,7 +99,8 @@ async fn claim(state: &State, asked: &Asked) -> Result<Option<Claim>, ApiError> 
 }
 
 impl Generation {
-    async fn whole(mut self) -> Result<Response, ApiError> {
+    /// The whole answer.
+    pub(super) async fn whole(mut self) -> Result<Response, ApiError> {
         let gone = || ApiError::with(StatusCode::SERVICE_UNAVAILABLE, "the engine has stopped");
         self.ticket.further(0).await.ok_or_else(gone)?;
         // What is at another engine is here.

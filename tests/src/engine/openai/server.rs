@@ -2,9 +2,10 @@
 
 use super::body::{Body, Kind, Limits};
 use super::error::{ApiError, json_response};
-use super::generate::generate;
+use super::generate::begin;
 use super::remote::{Held, LoadFailure, PATH};
 use super::state::State;
+use super::stream::stream;
 use super::text::Text;
 use crate::engine::live::{LiveConfig, LiveEngine};
 use crate::engine::mock::Truth;
@@ -179,11 +180,16 @@ fn routes(state: Arc<State>, body_bytes_max: usize) -> Router {
 }
 
 async fn completion(Shared(state): At, body: Given) -> Result<Response, ApiError> {
-    generate(&state, Kind::Completion, &whole(body)?).await
+    answer(&state, Kind::Completion, body).await
 }
 
 async fn chat(Shared(state): At, body: Given) -> Result<Response, ApiError> {
-    generate(&state, Kind::Chat, &whole(body)?).await
+    answer(&state, Kind::Chat, body).await
+}
+
+async fn answer(state: &Arc<State>, kind: Kind, body: Given) -> Result<Response, ApiError> {
+    let (generation, is_stream) = begin(state, kind, &whole(body)?).await?;
+    if is_stream { Ok(stream(generation)) } else { generation.whole().await }
 }
 
 async fn render_completion(Shared(state): At, body: Given) -> Result<Response, ApiError> {
