@@ -1,9 +1,28 @@
-//! `mock-engine`: an engine as a process, for tests that kill it; see `kvasir_tests::engine::process`.
+//! `mock-engine`: an engine as a process; see `--help`.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use clap::Parser;
+use kvasir_tests::engine::openai::Args;
 use kvasir_tests::engine::process::serve;
 use std::io::{stdin, stdout};
+use std::process::ExitCode;
+use tokio::runtime::Runtime;
 
-fn main() -> Result<()> {
-    serve(stdin().lock(), stdout().lock())
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("mock-engine: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<()> {
+    let Some(listen) = args.listen else { return serve(stdin().lock(), stdout().lock()) };
+    let runtime = Runtime::new().context("start a runtime")?;
+    let served = runtime.block_on(args.serve(listen));
+    // A read of the standard input may still wait.
+    runtime.shutdown_background();
+    served
 }

@@ -89,8 +89,31 @@ impl EngineConfig {
 
     /// First timestamp after so many restarts: far apart, so that no batch equals one from before a restart.
     #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 are exact")]
-    fn time_start(&self, restarts: u32) -> f64 {
+    pub(super) fn time_start(&self, restarts: u32) -> f64 {
         self.time_start_secs as f64 + f64::from(restarts) * TIME_RESTART_SECS
+    }
+
+    /// Layout and fixed fields of its batches.
+    pub(super) const fn style(&self) -> BatchStyle {
+        BatchStyle {
+            form: self.form,
+            hashes: self.hashes,
+            block_size: self.block_size,
+            sliding_window: self.sliding_window,
+            window_first: self.window_first,
+            dp_rank: self.dp_rank,
+            copy_counts: self.copy_counts,
+        }
+    }
+
+    /// How its publisher behaves.
+    pub(super) fn publisher(&self) -> PublisherConfig {
+        PublisherConfig {
+            topic: self.topic.clone(),
+            buffer_batches: self.buffer_batches,
+            form: self.form,
+            epoch: self.epoch,
+        }
     }
 }
 
@@ -243,7 +266,7 @@ struct Actor {
 
 impl Actor {
     async fn start(config: EngineConfig, endpoints: &Endpoints) -> Result<Self, ZmqError> {
-        let publisher = Publisher::bind(publisher_config(&config), endpoints).await?;
+        let publisher = Publisher::bind(config.publisher(), endpoints).await?;
         Ok(Self {
             scheduler: scheduler(&config),
             publisher,
@@ -328,16 +351,7 @@ impl Actor {
         if events.is_empty() {
             return;
         }
-        let style = BatchStyle {
-            form: self.config.form,
-            hashes: self.config.hashes,
-            block_size: self.config.block_size,
-            sliding_window: self.config.sliding_window,
-            window_first: self.config.window_first,
-            dp_rank: self.config.dp_rank,
-            copy_counts: self.config.copy_counts,
-        };
-        let payload = style.encode(self.time, events);
+        let payload = self.config.style().encode(self.time, events);
         // No error of a PUB socket concerns the engine: a batch that was not sent can be replayed.
         drop(self.publisher.publish(payload).await);
     }
@@ -359,13 +373,4 @@ fn scheduler(config: &EngineConfig) -> Scheduler {
         sliding_window: config.sliding_window,
         name_seed: config.name_seed,
     })
-}
-
-fn publisher_config(config: &EngineConfig) -> PublisherConfig {
-    PublisherConfig {
-        topic: config.topic.clone(),
-        buffer_batches: config.buffer_batches,
-        form: config.form,
-        epoch: config.epoch,
-    }
 }

@@ -1,11 +1,11 @@
 //! The command line.
 
-use super::model::{
+use super::router::ClusterOptions;
+use crate::engine::scheduler::{RUNNING_REQUESTS_MAX, STEP_TOKENS_MAX};
+use crate::engine::timed::model::{
     CACHE_TOKENS, CONTEXT_TOKEN_NANOS, DECODE_SEQUENCE_NANOS, EngineOptions, Nanos,
     PREFILL_TOKEN_NANOS, STEP_NANOS, StepModel,
 };
-use super::router::ClusterOptions;
-use crate::engine::scheduler::{RUNNING_REQUESTS_MAX, STEP_TOKENS_MAX};
 use crate::workload::trace::HASH_ID_TOKENS;
 use anyhow::{Result, ensure};
 use router_client::route::CostConfig;

@@ -1,10 +1,11 @@
 //! One run: requests arrive at engines in virtual time, whether these keep up or not.
 
-use super::engine::{Engine, Event, Timed};
 use super::job::Job;
-use super::model::Nanos;
 use super::router::{ClusterOptions, Policy, Router};
+use crate::engine::timed::model::Nanos;
+use crate::engine::timed::{CacheChange, Engine, Event, Timed};
 use anyhow::{Context, Result, ensure};
+use kvasir_proto::types::{BlockName, KvEvent, LocalHash, StoredBlock, Tier};
 use std::num::NonZeroU32;
 
 /// What became of a request.
@@ -36,7 +37,7 @@ pub struct Run {
 /// Engines and a router.
 #[derive(Debug)]
 pub(super) struct Cluster<'a> {
-    pub(super) engines: Vec<Engine<'a>>,
+    pub(super) engines: Vec<Engine<&'a Job>>,
     pub(super) router: Router,
     served: Vec<Served>,
     events: Vec<Timed>,
@@ -105,7 +106,9 @@ impl<'a> Cluster<'a> {
     fn hear(&mut self, engine: usize) -> Result<()> {
         for Timed { at, event } in self.events.drain(..) {
             match event {
-                Event::Cache(events) => self.router.cache_changed(engine, at, events),
+                Event::Cache(events) => {
+                    self.router.cache_changed(engine, at, kv_events(events));
+                }
                 Event::FirstToken(id) => {
                     self.router.first_token(id, at)?;
                     self.served.get_mut(id).context("an unknown request")?.first_token = at;
@@ -119,6 +122,28 @@ impl<'a> Cluster<'a> {
         }
         Ok(())
     }
+}
+
+/// What the index is told of changes of a cache. Consecutive removals become one event.
+fn kv_events(changes: Vec<CacheChange>) -> Vec<KvEvent> {
+    let mut events = Vec::new();
+    for change in changes {
+        match (change, events.last_mut()) {
+            (CacheChange::Stored { names, parent, .. }, _) => {
+                let block = |name| StoredBlock { name: BlockName(name), local: LocalHash(name) };
+                let blocks = names.into_iter().map(block).collect();
+                let parent = parent.map(BlockName);
+                events.push(KvEvent::Stored { parent, tier: Tier::Device, blocks });
+            }
+            (CacheChange::Removed { name, .. }, Some(KvEvent::Removed { names, .. })) => {
+                names.push(BlockName(name));
+            }
+            (CacheChange::Removed { name, .. }, _) => {
+                events.push(KvEvent::Removed { tier: Tier::Device, names: vec![BlockName(name)] });
+            }
+        }
+    }
+    events
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 use super::super::figures::Figures;
 use super::super::job::{faster, generated};
-use super::super::model::{EngineOptions, StepModel};
 use super::super::router::ClusterOptions;
 use super::*;
+use crate::engine::timed::model::{EngineOptions, StepModel};
 use router_client::route::CostConfig;
 
 const BLOCK: usize = 64;
@@ -64,7 +64,8 @@ fn each_request_is_served_once_and_in_order() {
 /// How many leading blocks of a prompt each engine holds, by the index and in truth.
 fn known_and_true(cluster: &mut Cluster<'_>, job: &Job, now: Nanos) -> (Vec<u32>, Vec<u32>) {
     let names = job.prompt_names(BLOCK);
-    let holds = |engine: &Engine<'_>| names.iter().take_while(|name| engine.holds(**name)).count();
+    let holds =
+        |engine: &Engine<&Job>| names.iter().take_while(|name| engine.holds(**name)).count();
     let held = cluster.engines.iter().map(|engine| holds(engine) as u32).collect();
     let index = cluster.router.index().expect("an index");
     (index.overlaps(names, now).expect("an answer"), held)

@@ -3,9 +3,9 @@
 //! It plays the engine's own steps ahead by counts: the true cache, the queue and the running requests, with the
 //! engine's own times. It is a forecast, as later requests do not change it much but evictions up to the admission may.
 
-use super::engine::Engine;
 use super::job::Job;
-use super::model::{EngineOptions, Nanos, StepLoad};
+use crate::engine::timed::Engine;
+use crate::engine::timed::model::{EngineOptions, Nanos, StepLoad};
 use std::collections::VecDeque;
 
 /// A request by its counts.
@@ -34,7 +34,7 @@ struct Counts {
 
 /// How long after `now` an engine would put out the first token of a request that it gets now, in nanoseconds.
 #[must_use]
-pub fn time_to_first_token(engine: &Engine<'_>, job: &Job, now: Nanos) -> Nanos {
+pub fn time_to_first_token(engine: &Engine<&Job>, job: &Job, now: Nanos) -> Nanos {
     let mut counts = Counts::of(engine, job, now);
     while !counts.step() {}
     counts.now - now
@@ -43,7 +43,7 @@ pub fn time_to_first_token(engine: &Engine<'_>, job: &Job, now: Nanos) -> Nanos 
 // === impl Counts ===
 
 impl Counts {
-    fn of(engine: &Engine<'_>, job: &Job, now: Nanos) -> Self {
+    fn of(engine: &Engine<&Job>, job: &Job, now: Nanos) -> Self {
         let steps_begun = engine.steps_begun(now);
         let running = engine.running.iter().map(|run| {
             let total = run.job.total_tokens() as u64;
@@ -56,10 +56,10 @@ impl Counts {
             Sequence { prompt_left, context, answer_left, blocks: run.taken, is_target: false }
         });
         let mut queue: VecDeque<_> =
-            engine.waiting.iter().map(|(_, job)| waiting(engine, job, 0)).collect();
+            engine.waiting.iter().map(|at| waiting(engine, at.job, 0)).collect();
         // What those before it compute is there once it is admitted.
         let before = engine.running.iter().map(|run| run.job);
-        let before = before.chain(engine.waiting.iter().map(|(_, job)| *job));
+        let before = before.chain(engine.waiting.iter().map(|at| at.job));
         let shared = before
             .map(|other| shared_blocks(job, other, engine.options.block_size))
             .max()
@@ -141,7 +141,7 @@ impl Sequence {
 }
 
 /// A request that waits, of which so many leading blocks will be cached at least.
-fn waiting(engine: &Engine<'_>, job: &Job, shared_blocks: usize) -> Sequence {
+fn waiting(engine: &Engine<&Job>, job: &Job, shared_blocks: usize) -> Sequence {
     let fit = engine.fit(job);
     let shared = shared_blocks.saturating_sub(fit.hit_blocks);
     let context = (fit.hit_blocks + shared) * engine.options.block_size;

@@ -1,5 +1,5 @@
-use super::super::fixtures_test::{SMALL, job, play, times};
 use super::*;
+use crate::engine::timed::fixtures_test::{SMALL, job, play, times};
 use proptest::prelude::*;
 
 /// The forecast of the last request, and the truth.

@@ -1,8 +1,7 @@
 //! A comparison of ways of routing on a workload, in virtual time.
 //!
-//! - [`model`]: how long a step of an engine takes, by stated assumptions (pure);
 //! - [`job`]: requests by the names of their blocks, generated or of a trace;
-//! - [`engine`]: a mock engine with time, over the block pool of [`crate::engine`] (pure);
+//! - [`crate::engine::timed`]: mock engines with time, and the model of their steps (pure);
 //! - [`forecast`]: when an engine would put out a first token, for the oracle (pure);
 //! - [`router`]: the cores of `router-client` and the index, or the oracle (pure);
 //! - [`cluster`]: one run, in which requests arrive whether engines keep up or not (pure);
@@ -19,13 +18,9 @@ pub mod args;
 pub mod capacity;
 pub mod chart;
 pub mod cluster;
-pub mod engine;
 pub mod figures;
-#[cfg(test)]
-mod fixtures_test;
 pub mod forecast;
 pub mod job;
-pub mod model;
 pub mod plan;
 pub mod report;
 pub mod router;

@@ -1,9 +1,9 @@
 //! Who gets a request: by the cores of `router-client` and the index, or by an oracle.
 
-use super::engine::Engine;
 use super::forecast;
 use super::job::Job;
-use super::model::{EngineOptions, Nanos};
+use crate::engine::timed::Engine;
+use crate::engine::timed::model::{EngineOptions, Nanos};
 use anyhow::{Context, Result};
 use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, SourceId};
 use kvasir_proto::convert::WorkerProfile;
@@ -172,7 +172,7 @@ impl Router {
         &mut self,
         id: usize,
         job: &Job,
-        engines: &[Engine<'_>],
+        engines: &[Engine<&Job>],
         now: Nanos,
     ) -> Result<usize> {
         if self.policy == Policy::Oracle {
@@ -289,8 +289,8 @@ impl Feed {
 }
 
 /// The engine with the shortest forecast; of equal ones the one with the fewest requests.
-fn best_of(engines: &[Engine<'_>], job: &Job, now: Nanos) -> usize {
-    let by = |(_, engine): &(usize, &Engine<'_>)| {
+fn best_of(engines: &[Engine<&Job>], job: &Job, now: Nanos) -> usize {
+    let by = |(_, engine): &(usize, &Engine<&Job>)| {
         (forecast::time_to_first_token(engine, job, now), engine.requests())
     };
     engines.iter().enumerate().min_by_key(by).map_or(0, |(number, _)| number)

@@ -397,7 +397,7 @@ fn respond(
     if let Some(content_type) = content_type {
         headers.insert(CONTENT_TYPE, content_type);
     }
-    if let Ok(worker) = HeaderValue::from_str(&serving.worker().to_string()) {
+    if let Ok(worker) = HeaderValue::from_str(serving.worker().worker.as_str()) {
         headers.insert(WORKER_HEADER, worker);
     }
     response

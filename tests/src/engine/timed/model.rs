@@ -1,4 +1,4 @@
-//! How long a step of an engine takes, and how large the engine is.
+//! How long a step of an engine and a transfer between two take, and how large an engine is.
 //!
 //! The constants are assumptions, not measurements. They resemble an H100-class accelerator (80 GB, 3.35 TB/s) that
 //! runs a model of 8 billion parameters in 16 bits with grouped-query attention (128 KiB of keys and values a
@@ -18,6 +18,10 @@ pub const PREFILL_TOKEN_NANOS: Nanos = 35_000;
 pub const DECODE_SEQUENCE_NANOS: Nanos = 20_000;
 /// Time of one token of context that a sequence of the step reads: 128 KiB at about 80 % of the bandwidth.
 pub const CONTEXT_TOKEN_NANOS: Nanos = 50;
+/// Time until a transfer of keys and values begins to move them: engines exchange where the blocks are.
+pub const TRANSFER_NANOS: Nanos = 1_000_000;
+/// Time of one token that is transferred: 128 KiB at 80 % of 400 Gbit/s.
+pub const TRANSFER_TOKEN_NANOS: Nanos = 3_300;
 /// Tokens of the cache: what weights and activations leave of 80 GB.
 pub const CACHE_TOKENS: usize = 400_000;
 
@@ -32,6 +36,16 @@ pub struct StepModel {
     pub decode_sequence: Nanos,
     /// Each token of context that was computed in earlier steps and is read, in nanoseconds.
     pub context_token: Nanos,
+}
+
+/// Times of the parts of a transfer of keys and values from another engine. A transfer takes their sum; transfers do not
+/// slow each other, or steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TransferModel {
+    /// Each transfer, in nanoseconds.
+    pub begin: Nanos,
+    /// Each token, in nanoseconds.
+    pub token: Nanos,
 }
 
 /// What one step computes.
@@ -70,6 +84,20 @@ impl Default for StepModel {
             decode_sequence: DECODE_SEQUENCE_NANOS,
             context_token: CONTEXT_TOKEN_NANOS,
         }
+    }
+}
+
+impl Default for TransferModel {
+    fn default() -> Self {
+        Self { begin: TRANSFER_NANOS, token: TRANSFER_TOKEN_NANOS }
+    }
+}
+
+impl TransferModel {
+    /// How long the transfer of so many tokens takes, in nanoseconds.
+    #[must_use]
+    pub fn nanos(&self, tokens: usize) -> Nanos {
+        self.begin + self.token * tokens as u64
     }
 }
 

@@ -1,13 +1,14 @@
 //! Small engines and requests whose times can be added up by hand.
 
-use super::engine::{Engine, Event, Timed};
+use super::event::{Event, Timed};
 use super::job::Job;
+use super::machine::Engine;
 use super::model::{EngineOptions, Nanos, StepModel};
 use std::collections::BTreeMap;
 
 /// A step takes 1,000 ns, and 10 per prompt token, 100 per decoding sequence, 1 per token of context. Blocks of 4 tokens,
 /// 16 tokens a step.
-pub(super) const SMALL: EngineOptions = EngineOptions {
+pub(crate) const SMALL: EngineOptions = EngineOptions {
     model: StepModel { step: 1_000, prefill_token: 10, decode_sequence: 100, context_token: 1 },
     block_size: 4,
     capacity_blocks: 100,
@@ -16,7 +17,7 @@ pub(super) const SMALL: EngineOptions = EngineOptions {
 };
 
 /// A request whose prompt begins as all of its family do, and whose answer is its own.
-pub(super) fn job(family: u64, own: u64, prompt_tokens: usize, answer_tokens: usize) -> Job {
+pub(crate) fn job(family: u64, own: u64, prompt_tokens: usize, answer_tokens: usize) -> Job {
     let whole = prompt_tokens / SMALL.block_size;
     let blocks = (prompt_tokens + answer_tokens - 1) / SMALL.block_size;
     let name = |at: usize| match at < whole {
@@ -27,7 +28,7 @@ pub(super) fn job(family: u64, own: u64, prompt_tokens: usize, answer_tokens: us
 }
 
 /// All that happens when requests come at these times, until all have ended.
-pub(super) fn play<'a>(engine: &mut Engine<'a>, jobs: &'a [(Nanos, Job)]) -> Vec<Timed> {
+pub(crate) fn play<'a>(engine: &mut Engine<&'a Job>, jobs: &'a [(Nanos, Job)]) -> Vec<Timed> {
     let mut out = Vec::new();
     for (id, (at, job)) in jobs.iter().enumerate() {
         engine.run_until(*at, &mut out);
@@ -40,7 +41,7 @@ pub(super) fn play<'a>(engine: &mut Engine<'a>, jobs: &'a [(Nanos, Job)]) -> Vec
 }
 
 /// When first tokens were out, and when requests ended with how many hit tokens, by request.
-pub(super) fn times(out: &[Timed]) -> BTreeMap<usize, (Nanos, Nanos, usize)> {
+pub(crate) fn times(out: &[Timed]) -> BTreeMap<usize, (Nanos, Nanos, usize)> {
     let mut times = BTreeMap::<usize, (Nanos, Nanos, usize)>::new();
     for Timed { at, event } in out {
         match event {

@@ -1,0 +1,73 @@
+//! Changes of the machine's cache as events of vLLM.
+
+use crate::engine::scheduler::MAIN_GROUP;
+use crate::engine::timed::CacheChange;
+use crate::engine::wire::EngineEvent;
+
+/// Most blocks of one batch; it keeps a batch below every limit on events.
+pub const BATCH_BLOCKS_MAX: usize = 1_024;
+
+/// Batches for changes, in their order. `tokens_of` gives the tokens of a request: prompt, then answer.
+#[must_use]
+pub fn batches<'a>(
+    changes: &[CacheChange],
+    block_size: usize,
+    tokens_of: impl Fn(usize) -> &'a [u32],
+) -> Vec<Vec<EngineEvent>> {
+    let (mut batches, mut batch, mut blocks) = (Vec::new(), Vec::new(), 0);
+    let mut push = |event: EngineEvent, count: usize| {
+        if blocks + count > BATCH_BLOCKS_MAX {
+            batches.push(std::mem::take(&mut batch));
+            blocks = 0;
+        }
+        batch.push(event);
+        blocks += count;
+    };
+    for change in changes {
+        match change {
+            CacheChange::Removed { name, remaining } => {
+                let (name, remaining) = (*name, *remaining);
+                push(EngineEvent::Removed { group: MAIN_GROUP, name, remaining }, 1);
+            }
+            CacheChange::Stored { id, first, names, parent } => {
+                let (mut first, mut parent) = (*first, *parent);
+                for names in names.chunks(BATCH_BLOCKS_MAX) {
+                    let end = first + names.len();
+                    let tokens = tokens_of(*id)[first * block_size..end * block_size].to_vec();
+                    let (group, names) = (MAIN_GROUP, names.to_vec());
+                    let (count, last) = (names.len(), names.last().copied());
+                    push(EngineEvent::Stored { group, names, parent, tokens }, count);
+                    (first, parent) = (end, last);
+                }
+            }
+        }
+    }
+    if !batch.is_empty() {
+        batches.push(batch);
+    }
+    batches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_prompt_is_cut_into_batches_that_continue_each_other() {
+        let tokens: Vec<u32> = (0..5_000).collect();
+        let names: Vec<u64> = (100..2_600).collect();
+        let stored = CacheChange::Stored { id: 7, first: 0, names, parent: None };
+        let removed = CacheChange::Removed { name: 9, remaining: 1 };
+        let batches = batches(&[removed, stored], 2, |id| {
+            assert_eq!(id, 7);
+            &tokens
+        });
+        let lens: Vec<_> = batches.iter().map(Vec::len).collect();
+        assert_eq!(lens, [1, 1, 1, 1], "the removal does not fit beside 1,024 blocks");
+        let EngineEvent::Stored { names, parent, tokens: part, .. } = &batches[2][0] else {
+            panic!("{:?}", batches[2])
+        };
+        assert_eq!((names[0], *parent), (1_124, Some(1_123)));
+        assert_eq!(*part, tokens[2_048..4_096]);
+    }
+}

@@ -1,0 +1,255 @@
+//! The command line of `mock-engine`.
+
+use super::remote::LoadFailure;
+use super::server::{ANSWER_TOKENS, BODY_BYTES_MAX, EngineServer, ServerConfig};
+use super::text::Text;
+use crate::engine::live::LiveConfig;
+use crate::engine::mock::EngineConfig;
+use crate::engine::publisher::Endpoints;
+use crate::engine::scheduler::{RUNNING_REQUESTS_MAX, STEP_TOKENS_MAX};
+use crate::engine::timed::model::{
+    CACHE_TOKENS, CONTEXT_TOKEN_NANOS, DECODE_SEQUENCE_NANOS, PREFILL_TOKEN_NANOS, STEP_NANOS,
+    TRANSFER_NANOS, TRANSFER_TOKEN_NANOS,
+};
+use crate::engine::timed::{Nanos, StepModel, TransferModel};
+use crate::engine::wire::WireForm;
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, stdin};
+use tokio::select;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// A mock inference engine: an exact block cache without a model. With --listen it serves OpenAI's API over HTTP, publishes
+/// KV events over ZMQ as vLLM does, and takes as long as the stated model of a step says. When it is ready it prints one
+/// line of JSON with its addresses; SIGTERM or SIGINT stop it. Without --listen it takes requests as lines of JSON on its
+/// standard input, in no time; the handle for that is kvasir_tests::engine::EngineProcess.
+///
+/// A step takes the sum of step, prefill, decode and context times. The defaults are assumptions that resemble an
+/// accelerator with 80 GB and a model of 8 billion parameters; the sweep has the same.
+#[derive(Debug, Clone, PartialEq, clap::Parser)]
+#[command(name = "mock-engine", verbatim_doc_comment)]
+pub struct Args {
+    /// Address of the HTTP side; port 0 is any.
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<SocketAddr>,
+    /// ZMQ endpoint of the published events; port 0 is any.
+    #[arg(long, value_name = "ENDPOINT", default_value = "tcp://127.0.0.1:0")]
+    pub events: String,
+    /// ZMQ endpoint of replays; port 0 is any.
+    #[arg(long, value_name = "ENDPOINT", default_value = "tcp://127.0.0.1:0")]
+    pub replay: String,
+    /// Topic of the events.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub topic: String,
+    /// Layout of the events: map (vLLM 0.33) or array (vLLM 0.23).
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = Form::Map)]
+    pub form: Form,
+    /// Data-parallel rank in events and metrics.
+    #[arg(long, value_name = "RANK", default_value_t = 0)]
+    pub dp_rank: u32,
+    /// Where the names of blocks start: engines with equal seeds name equal blocks equally.
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    pub name_seed: u64,
+    /// Batches that are retained for replays.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub buffer_batches: usize,
+    /// Name of the model.
+    #[arg(long, value_name = "NAME", default_value = "mock")]
+    pub model: String,
+    /// Tokenizer of the model, a tokenizer.json. Without one, prompts must be token ids and the text of answers is token
+    /// ids.
+    #[arg(long, value_name = "FILE")]
+    pub tokenizer: Option<PathBuf>,
+    /// A tokenizer_config.json with the chat template [default: such a file beside the tokenizer, or a simple template].
+    #[arg(long, value_name = "FILE", requires = "tokenizer")]
+    pub tokenizer_config: Option<PathBuf>,
+    /// Most tokens of a prompt with its answer [default: what the cache has room for].
+    #[arg(long, value_name = "TOKENS")]
+    pub max_model_len: Option<usize>,
+    /// Tokens of an answer that the client does not limit.
+    #[arg(long, value_name = "TOKENS", default_value_t = ANSWER_TOKENS)]
+    pub answer_tokens: usize,
+    /// Longest body of a request, in bytes.
+    #[arg(long, value_name = "BYTES", default_value_t = BODY_BYTES_MAX)]
+    pub body_bytes_max: usize,
+    /// Most requests that wait or run; more get status 503.
+    #[arg(long, value_name = "N", default_value_t = LiveConfig::default().requests_max)]
+    pub requests_max: usize,
+    /// Tokens per block.
+    #[arg(long, value_name = "TOKENS", default_value_t = 16)]
+    pub block_size: usize,
+    /// Tokens that the cache holds.
+    #[arg(long, value_name = "TOKENS", default_value_t = CACHE_TOKENS)]
+    pub cache_tokens: usize,
+    /// Most tokens that a step computes.
+    #[arg(long, visible_alias = "max-num-batched-tokens", value_name = "TOKENS", default_value_t = STEP_TOKENS_MAX)]
+    pub step_tokens_max: usize,
+    /// Most requests that run at once.
+    #[arg(long, visible_alias = "max-num-seqs", value_name = "N", default_value_t = RUNNING_REQUESTS_MAX)]
+    pub running_max: usize,
+    /// So many times faster than the model goes everything.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    pub time_scale: f64,
+    /// Time of a step, whatever it computes, in nanoseconds.
+    #[arg(long, value_name = "NS", default_value_t = STEP_NANOS)]
+    pub step_ns: Nanos,
+    /// Time of each prompt token of a step, in nanoseconds.
+    #[arg(long, value_name = "NS", default_value_t = PREFILL_TOKEN_NANOS)]
+    pub prefill_token_ns: Nanos,
+    /// Time of each sequence that decodes in a step, in nanoseconds.
+    #[arg(long, value_name = "NS", default_value_t = DECODE_SEQUENCE_NANOS)]
+    pub decode_sequence_ns: Nanos,
+    /// Time of each token of context that a step reads, in nanoseconds.
+    #[arg(long, value_name = "NS", default_value_t = CONTEXT_TOKEN_NANOS)]
+    pub context_token_ns: Nanos,
+    /// Time of a transfer from another engine, whatever it moves, in nanoseconds.
+    #[arg(long, value_name = "NS", default_value_t = TRANSFER_NANOS)]
+    pub transfer_ns: Nanos,
+    /// Time of each token of a transfer, in nanoseconds.
+    #[arg(long, value_name = "NS", default_value_t = TRANSFER_TOKEN_NANOS)]
+    pub transfer_token_ns: Nanos,
+    /// Host under which other engines reach this one [default: that of --listen].
+    #[arg(long, value_name = "HOST")]
+    pub transfer_host: Option<String>,
+    /// How long blocks are held for another engine, in milliseconds of real time.
+    #[arg(long, value_name = "MS", default_value_t = LiveConfig::default().hold_timeout.as_millis() as u64)]
+    pub hold_timeout_ms: u64,
+    /// What to do with a prompt whose blocks cannot be fetched from another engine.
+    #[arg(long, value_name = "POLICY", value_enum, default_value_t = LoadFailure::Recompute)]
+    pub load_failure: LoadFailure,
+    /// Answer so many prefills for other engines, and fail all later ones with status 500.
+    #[arg(long, value_name = "N")]
+    pub fail_prefill_after: Option<u64>,
+    /// End, too, when the standard input does: with the process that started this one.
+    #[arg(long)]
+    pub until_stdin_ends: bool,
+}
+
+/// Layout of events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Form {
+    /// Maps.
+    Map,
+    /// Arrays.
+    Array,
+}
+
+/// Where an engine listens, as it says on its standard output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Addresses {
+    /// The HTTP side.
+    pub http: SocketAddr,
+    /// Its PUB socket, `tcp://host:port`.
+    pub events: String,
+    /// Its replay socket, `tcp://host:port`.
+    pub replay: String,
+}
+
+// === impl Args ===
+
+impl Args {
+    /// The engine that these ask for, with an HTTP side at `listen`.
+    #[must_use]
+    pub fn server(&self, listen: SocketAddr) -> ServerConfig {
+        let engine = EngineConfig {
+            block_size: self.block_size,
+            capacity_blocks: self.cache_tokens.checked_div(self.block_size).unwrap_or(0),
+            name_seed: self.name_seed,
+            topic: self.topic.clone(),
+            form: match self.form {
+                Form::Map => WireForm::Map,
+                Form::Array => WireForm::Array,
+            },
+            dp_rank: self.dp_rank,
+            buffer_batches: self.buffer_batches,
+            ..EngineConfig::default()
+        };
+        let model = StepModel {
+            step: self.step_ns,
+            prefill_token: self.prefill_token_ns,
+            decode_sequence: self.decode_sequence_ns,
+            context_token: self.context_token_ns,
+        };
+        let live = LiveConfig {
+            engine: engine.today(),
+            model_name: self.model.clone(),
+            model,
+            transfer: TransferModel { begin: self.transfer_ns, token: self.transfer_token_ns },
+            step_tokens_max: self.step_tokens_max,
+            running_max: self.running_max,
+            time_scale: self.time_scale,
+            requests_max: self.requests_max,
+            hold_timeout: Duration::from_millis(self.hold_timeout_ms),
+        };
+        ServerConfig {
+            live,
+            endpoints: Endpoints { live: self.events.clone(), replay: self.replay.clone() },
+            listen,
+            transfer_host: self.transfer_host.clone(),
+            model_tokens_max: self.max_model_len,
+            answer_tokens: self.answer_tokens,
+            body_bytes_max: self.body_bytes_max,
+            load_failure: self.load_failure,
+            prefills_max: self.fail_prefill_after,
+        }
+    }
+
+    /// Serves at `listen` until a signal, prints the addresses first.
+    ///
+    /// # Errors
+    /// If an option cannot be used, a file cannot be read, or a socket cannot be bound.
+    pub async fn serve(&self, listen: SocketAddr) -> Result<()> {
+        let text = match &self.tokenizer {
+            Some(file) => Text::load(file, self.tokenizer_config.as_deref())?,
+            None => Text::plain()?,
+        };
+        let mut terminate = signal(SignalKind::terminate()).context("listen to signals")?;
+        let mut interrupt = signal(SignalKind::interrupt()).context("listen to signals")?;
+        let server = EngineServer::start(self.server(listen), text).await?;
+        let endpoints = server.engine().endpoints();
+        let (events, replay) = (endpoints.live.clone(), endpoints.replay.clone());
+        let addresses = Addresses { http: server.address(), events, replay };
+        let mut line = serde_json::to_vec(&addresses)?;
+        line.push(b'\n');
+        let mut output = std::io::stdout();
+        output.write_all(&line)?;
+        output.flush()?;
+        select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            () = end_of_input(), if self.until_stdin_ends => {}
+        }
+        server.stop().await
+    }
+}
+
+/// The end of the standard input; what comes before is skipped.
+async fn end_of_input() {
+    let (mut input, mut skipped) = (stdin(), [0; 1_024]);
+    while input.read(&mut skipped).await.is_ok_and(|bytes| bytes > 0) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{CommandFactory, Parser};
+
+    #[test]
+    fn the_definition_is_sound() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_model() {
+        let args = Args::parse_from(["mock-engine"]);
+        let config = args.server(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let engine = config.live.engine.clone();
+        let default = LiveConfig { engine, ..LiveConfig::default() };
+        assert_eq!(config.live, default);
+        assert_eq!(config.live.cache_tokens(), CACHE_TOKENS);
+    }
+}

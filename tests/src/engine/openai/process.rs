@@ -1,0 +1,83 @@
+//! A handle to a `mock-engine` process with an HTTP side.
+
+use super::args::Addresses;
+use crate::server::binary_of;
+use anyhow::{Context, Result, ensure};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+/// Name of the binary.
+const BINARY: &str = "mock-engine";
+/// Longest wait until it is ready.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest wait until it has ended.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A running process; dropping it kills the process.
+#[derive(Debug)]
+pub struct ServerProcess {
+    child: Child,
+    addresses: Addresses,
+}
+
+// === impl ServerProcess ===
+
+impl ServerProcess {
+    /// Starts an engine on free ports of the loopback interface, with further flags, which may name other ones.
+    ///
+    /// # Errors
+    /// If the binary is missing, or the process does not become ready.
+    pub async fn start(flags: &[&str]) -> Result<Self> {
+        let mut program = Command::new(binary_of(BINARY)?);
+        if !flags.contains(&"--listen") {
+            program.args(["--listen", "127.0.0.1:0"]);
+        }
+        let mut child = program
+            .arg("--until-stdin-ends")
+            .args(flags)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .context("start an engine")?;
+        let mut lines = BufReader::new(child.stdout.take().context("standard output")?).lines();
+        let line = timeout(START_TIMEOUT, lines.next_line()).await.context("it is silent")??;
+        let line = line.context("the engine ended before it was ready")?;
+        let addresses = serde_json::from_str(&line).context("read the engine's addresses")?;
+        Ok(Self { child, addresses })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    /// Its process id, while it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Kills it (SIGKILL) and waits for its end.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub async fn kill(mut self) -> Result<()> {
+        self.child.kill().await.context("kill the engine")
+    }
+
+    /// Stops it by ending its input, and waits for its end.
+    ///
+    /// # Errors
+    /// If it does not end, or with an error.
+    pub async fn stop(mut self) -> Result<()> {
+        drop(self.child.stdin.take());
+        let end = timeout(STOP_TIMEOUT, self.child.wait()).await.context("it does not end")??;
+        ensure!(end.success(), "the engine ended with {end}");
+        Ok(())
+    }
+}

@@ -1,0 +1,254 @@
+//! The routes and the port.
+
+use super::body::{Body, Kind, Limits};
+use super::error::{ApiError, json_response};
+use super::generate::generate;
+use super::remote::{Held, LoadFailure, PATH};
+use super::state::State;
+use super::text::Text;
+use crate::engine::live::{LiveConfig, LiveEngine};
+use crate::engine::mock::Truth;
+use crate::engine::publisher::Endpoints;
+use anyhow::{Context, Result, ensure};
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, Path, State as Shared};
+use axum::http::{HeaderValue, StatusCode, header::CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Router, serve};
+use serde_json::json;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Longest body unless configured otherwise.
+pub const BODY_BYTES_MAX: usize = 16 << 20;
+/// Tokens of an answer unless the client limits them or configured otherwise.
+pub const ANSWER_TOKENS: usize = 256;
+/// Type of the metrics' text.
+const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Configuration of an engine with its HTTP side.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ServerConfig {
+    /// The engine.
+    pub live: LiveConfig,
+    /// Where it publishes its events.
+    pub endpoints: Endpoints,
+    /// Address of the HTTP side.
+    pub listen: SocketAddr,
+    /// Host under which other engines reach the HTTP side; that of `listen` if `None`.
+    pub transfer_host: Option<String>,
+    /// Most tokens of a prompt with its answer; what the cache has room for if `None`.
+    pub model_tokens_max: Option<usize>,
+    /// Tokens of an answer that the client does not limit.
+    pub answer_tokens: usize,
+    /// Longest body.
+    pub body_bytes_max: usize,
+    /// What to do if blocks at another engine cannot be fetched.
+    pub load_failure: LoadFailure,
+    /// Prefills for other engines that succeed; later ones fail with status 500. All succeed if `None`.
+    pub prefills_max: Option<u64>,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            live: LiveConfig::default(),
+            endpoints: Endpoints::any(),
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            transfer_host: None,
+            model_tokens_max: None,
+            answer_tokens: ANSWER_TOKENS,
+            body_bytes_max: BODY_BYTES_MAX,
+            load_failure: LoadFailure::default(),
+            prefills_max: None,
+        }
+    }
+}
+
+/// A running engine with its HTTP side; dropping it stops both.
+#[derive(Debug)]
+pub struct EngineServer {
+    state: Arc<State>,
+    address: SocketAddr,
+    stop: CancellationToken,
+    serving: JoinSet<std::io::Result<()>>,
+}
+
+// === impl EngineServer ===
+
+impl EngineServer {
+    /// Starts an engine.
+    ///
+    /// # Errors
+    /// If it cannot be as configured, or a socket cannot be bound.
+    pub async fn start(config: ServerConfig, text: Text) -> Result<Self> {
+        ensure!(config.answer_tokens > 0, "answers have no token");
+        let listener = TcpListener::bind(config.listen).await;
+        let listener = listener.with_context(|| format!("listen at {}", config.listen))?;
+        let address = listener.local_addr()?;
+        let cache_tokens = config.live.cache_tokens();
+        let limits = Limits {
+            model: config.live.model_name.clone(),
+            model_tokens_max: config.model_tokens_max.unwrap_or(cache_tokens),
+            answer_tokens: config.answer_tokens,
+        };
+        let host = config.transfer_host.unwrap_or_else(|| address.ip().to_string());
+        let state = Arc::new(State {
+            start_secs: config.live.engine.time_start_secs,
+            engine: LiveEngine::start(config.live, &config.endpoints).await?,
+            text,
+            limits,
+            load_failure: config.load_failure,
+            prefills_max: config.prefills_max,
+            prefills: AtomicU64::new(0),
+            engine_id: format!("{:016x}", rand::random::<u64>()),
+            address: (host, address.port()),
+            tasks: Arc::new(TaskTracker::new()),
+            start: Instant::now(),
+        });
+        let routes = routes(Arc::clone(&state), config.body_bytes_max);
+        let (stop, mut serving) = (CancellationToken::new(), JoinSet::new());
+        let stopped = stop.clone().cancelled_owned();
+        serving.spawn(async move { serve(listener, routes).with_graceful_shutdown(stopped).await });
+        Ok(Self { state, address, stop, serving })
+    }
+
+    /// Address of the HTTP side.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The engine.
+    #[must_use]
+    pub fn engine(&self) -> &LiveEngine {
+        &self.state.engine
+    }
+
+    /// Stops it. Streams that have not ended get an error.
+    ///
+    /// # Errors
+    /// If the port failed.
+    pub async fn stop(mut self) -> Result<()> {
+        self.state.engine.halt();
+        self.stop.cancel();
+        while let Some(served) = self.serving.join_next().await {
+            served.context("the port panicked")?.context("the port failed")?;
+        }
+        self.state.tasks.close();
+        self.state.tasks.wait().await;
+        if let Some(state) = Arc::into_inner(self.state) {
+            state.engine.stop().await;
+        }
+        Ok(())
+    }
+}
+
+type Given = Result<Bytes, BytesRejection>;
+type At = Shared<Arc<State>>;
+
+fn routes(state: Arc<State>, body_bytes_max: usize) -> Router {
+    Router::new()
+        .route("/v1/completions", post(completion))
+        .route("/v1/completions/render", post(render_completion))
+        .route("/v1/chat/completions", post(chat))
+        .route("/v1/chat/completions/render", post(render_chat))
+        .route("/v1/models", get(models))
+        .route("/health", get(|| async { StatusCode::OK }))
+        .route("/metrics", get(metrics))
+        .route("/mock/truth", get(truth))
+        .route(&format!("{PATH}/{{engine}}/{{request}}"), post(held).delete(release))
+        .fallback(|| async { ApiError::with(StatusCode::NOT_FOUND, "Not Found") })
+        .method_not_allowed_fallback(|| async {
+            ApiError::with(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed")
+        })
+        .layer(DefaultBodyLimit::max(body_bytes_max))
+        .with_state(state)
+}
+
+async fn completion(Shared(state): At, body: Given) -> Result<Response, ApiError> {
+    generate(&state, Kind::Completion, &whole(body)?).await
+}
+
+async fn chat(Shared(state): At, body: Given) -> Result<Response, ApiError> {
+    generate(&state, Kind::Chat, &whole(body)?).await
+}
+
+async fn render_completion(Shared(state): At, body: Given) -> Result<Response, ApiError> {
+    let body = Body::read(&whole(body)?)?;
+    let tokens = body.tokens(Kind::Completion, &state.text, &state.limits)?;
+    Ok(json_response(StatusCode::OK, &json!([{"token_ids": tokens, "features": null}])))
+}
+
+async fn render_chat(Shared(state): At, body: Given) -> Result<Response, ApiError> {
+    let body = Body::read(&whole(body)?)?;
+    let tokens = body.tokens(Kind::Chat, &state.text, &state.limits)?;
+    let id = format!("chatcmpl-{:016x}", rand::random::<u64>());
+    let rendered = json!({"request_id": id, "token_ids": tokens, "features": null});
+    Ok(json_response(StatusCode::OK, &rendered))
+}
+
+fn whole(body: Given) -> Result<Bytes, ApiError> {
+    body.map_err(|rejected| ApiError::with(rejected.status(), rejected.body_text()))
+}
+
+async fn models(Shared(state): At) -> Response {
+    let Limits { model, model_tokens_max, .. } = &state.limits;
+    let entry = json!({
+        "id": model, "object": "model", "created": state.start_secs, "owned_by": "kvasir", "root": model,
+        "parent": null, "max_model_len": model_tokens_max,
+    });
+    json_response(StatusCode::OK, &json!({"object": "list", "data": [entry]}))
+}
+
+async fn metrics(Shared(state): At) -> Result<Response, ApiError> {
+    let text = state.engine.metrics().encode();
+    let text = text.map_err(|why| {
+        ApiError::with(StatusCode::INTERNAL_SERVER_ERROR, format!("no metrics: {why}"))
+    })?;
+    let kind = HeaderValue::from_static(METRICS_TYPE);
+    Ok(([(CONTENT_TYPE, kind)], text).into_response())
+}
+
+async fn truth(Shared(state): At) -> Result<Response, ApiError> {
+    let Truth { copies, last_sequence } = state.engine.truth().await?;
+    let truth = json!({"copies": copies, "last_sequence": last_sequence});
+    Ok(json_response(StatusCode::OK, &truth))
+}
+
+/// Another engine begins to fetch blocks.
+async fn held(
+    Shared(state): At,
+    Path((engine, request)): Path<(String, String)>,
+) -> Result<Response, ApiError> {
+    let id = own_request(&state, &engine, &request)?;
+    let prompt = state.engine.held(id).await?.ok_or_else(not_held)?;
+    Ok(json_response(StatusCode::OK, &json!(Held::of(&prompt))))
+}
+
+/// Another engine has them.
+async fn release(
+    Shared(state): At,
+    Path((engine, request)): Path<(String, String)>,
+) -> Result<StatusCode, ApiError> {
+    let id = own_request(&state, &engine, &request)?;
+    let is_released = state.engine.release(id).await?;
+    is_released.then_some(StatusCode::NO_CONTENT).ok_or_else(not_held)
+}
+
+fn own_request(state: &State, engine: &str, request: &str) -> Result<usize, ApiError> {
+    let id = request.parse().ok().filter(|_| engine == state.engine_id);
+    id.ok_or_else(not_held)
+}
+
+fn not_held() -> ApiError {
+    ApiError::with(StatusCode::NOT_FOUND, "no blocks of such a request are held")
+}

@@ -1,0 +1,20 @@
+//! Time for mock engines: how long steps take, and an engine that takes them (pure).
+//!
+//! - [`model`]: how long a step and a transfer take, by stated assumptions;
+//! - [`job`]: a request by its counts and the names of its blocks;
+//! - [`event`]: what happens in an engine;
+//! - [`machine`]: the engine: requests and times in, timed events out.
+//!
+//! [`crate::sweep`] runs it in virtual time, [`crate::engine::live`] in real time. There is no other model of time.
+
+pub mod event;
+#[cfg(test)]
+pub(crate) mod fixtures_test;
+pub mod job;
+pub mod machine;
+pub mod model;
+
+pub use event::{CacheChange, Event, Timed};
+pub use job::{Job, Terms};
+pub use machine::Engine;
+pub use model::{EngineOptions, Nanos, SECOND, StepLoad, StepModel, TransferModel};
