@@ -8,7 +8,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::{Method, Uri};
@@ -36,6 +36,9 @@ const PATIENCE: Patience = Patience {
     idle: Duration::from_secs(86_400),
     untaken: Duration::from_secs(60),
 };
+
+/// Most bytes that are read of a body that is too long.
+const DISCARDED_BYTES_MAX: usize = 64 << 20;
 
 /// Limits of the port.
 #[derive(Debug, Clone, Copy)]
@@ -146,6 +149,25 @@ fn json(value: &Value) -> Response {
     response
 }
 
+/// Reads a body. What is too long is read to its end, too, or the client would never see why it was refused.
+async fn read(mut body: Body, bytes_max: usize) -> Result<Bytes, ApiError> {
+    let (mut kept, mut discarded) = (Vec::new(), 0);
+    while let Some(frame) = body.frame().await {
+        let broken = |error| ApiError::malformed(format!("The body cannot be read: {error}"));
+        let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
+        if discarded == 0 && kept.len() + data.len() <= bytes_max {
+            kept.extend_from_slice(&data);
+            continue;
+        }
+        discarded += kept.len() + data.len();
+        kept = Vec::new();
+        if discarded > DISCARDED_BYTES_MAX {
+            break;
+        }
+    }
+    if discarded > 0 { Err(ApiError::too_large(bytes_max)) } else { Ok(kept.into()) }
+}
+
 impl Server {
     fn refuse(&self, error: ApiError) -> Response {
         self.gateway.metrics().error(error.status());
@@ -178,13 +200,8 @@ impl Server {
     }
 
     async fn body(&self, request: Request) -> Result<Bytes, ApiError> {
-        let body = Limited::new(request.into_body(), self.limits.body_bytes);
-        let collected = timeout(self.limits.body_timeout, body.collect()).await;
-        let collected = collected.map_err(|_late| ApiError::too_slow())?;
-        let collected = collected.map_err(|error| match error.is::<LengthLimitError>() {
-            true => ApiError::too_large(self.limits.body_bytes),
-            false => ApiError::malformed(format!("The body cannot be read: {error}")),
-        })?;
-        Ok(collected.to_bytes())
+        let reading = read(request.into_body(), self.limits.body_bytes);
+        let body = timeout(self.limits.body_timeout, reading).await;
+        body.map_err(|_late| ApiError::too_slow())?
     }
 }

@@ -196,6 +196,11 @@ impl Recorded {
         if tokens > 0 {
             self.first_token();
         }
+        self.ends_with(tokens);
+    }
+
+    /// So many tokens of output in all, of which nobody knows when the first one was out.
+    pub fn ends_with(&mut self, tokens: u64) {
         self.output_tokens = self.output_tokens.max(tokens);
     }
 }

@@ -41,15 +41,17 @@ pub fn tokenizer() -> PathBuf {
 
 /// An engine whose steps take so many nanoseconds.
 pub fn engine(step: u64) -> ServerConfig {
-    let engine = EngineConfig {
-        block_size: BLOCK_SIZE,
-        capacity_blocks: 4_096,
-        ..EngineConfig::default()
-    };
+    let engine =
+        EngineConfig { block_size: BLOCK_SIZE, capacity_blocks: 4_096, ..EngineConfig::default() };
     let model = StepModel { step, prefill_token: 100, decode_sequence: 100, context_token: 0 };
     let transfer = TransferModel { begin: 1_000_000, token: 100 };
-    let live =
-        LiveConfig { engine, model_name: MODEL.to_owned(), model, transfer, ..LiveConfig::default() };
+    let live = LiveConfig {
+        engine,
+        model_name: MODEL.to_owned(),
+        model,
+        transfer,
+        ..LiveConfig::default()
+    };
     ServerConfig { live, answer_tokens: 1 << 20, ..ServerConfig::default() }
 }
 
@@ -76,7 +78,10 @@ pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Result<Option<T
 
 impl Fleet {
     /// Starts engines, `w0` and so on, each with its role, and a gateway with these flags.
-    pub async fn start(engines: Vec<(pb::WorkerRole, ServerConfig)>, flags: &[&str]) -> Result<Self> {
+    pub async fn start(
+        engines: Vec<(pb::WorkerRole, ServerConfig)>,
+        flags: &[&str],
+    ) -> Result<Self> {
         let server = Server::start_anywhere().await?;
         let indexer = client::connect(server.addresses.grpc).await?;
         let index = server.addresses.grpc.to_string();
@@ -111,7 +116,7 @@ impl Fleet {
             worker_id: id.to_owned(),
             model: MODEL.to_owned(),
             block_size: u32::try_from(BLOCK_SIZE)?,
-            engine: pb::Engine::Vllm.into(),
+            engine: if endpoints.is_empty() { 0 } else { pb::Engine::Vllm.into() },
             endpoints,
             profile: Some(profile),
             ..Default::default()
@@ -137,9 +142,8 @@ impl Fleet {
     /// Waits until a metric of the gateway has this value.
     pub async fn metric_is(&self, name: &str, labels: &str, expected: f64) -> Result<()> {
         let what = format!("{name}{{{labels}}} is {expected}");
-        let found = until(&what, async || {
-            Ok((self.metric(name, labels).await? == expected).then_some(()))
-        });
+        let found =
+            until(&what, async || Ok((self.metric(name, labels).await? == expected).then_some(())));
         found.await.with_context(|| self.gateway.output())
     }
 

@@ -25,7 +25,8 @@ const TEMPLATE: &str = "{{ bos_token }}\
 /// A tokenizer that has learnt from the licence, which never changes.
 fn trained() -> Result<Tokenizer> {
     let mut tokenizer = train(include_str!("../../../LICENSE"), VOCABULARY)?;
-    tokenizer.add_special_tokens(SPECIAL.map(|token| AddedToken::from(token, true)))
+    tokenizer
+        .add_special_tokens(SPECIAL.map(|token| AddedToken::from(token, true)))
         .map_err(|why| anyhow!("{why}"))?;
     Ok(tokenizer)
 }
@@ -33,7 +34,8 @@ fn trained() -> Result<Tokenizer> {
 #[test]
 fn the_committed_tokenizer_is_what_the_training_makes() -> Result<()> {
     let fresh = trained()?.to_string(false).map_err(|why| anyhow!("{why}"))?;
-    let config = json!({"bos_token": SPECIAL[0], "eos_token": SPECIAL[1], "chat_template": TEMPLATE});
+    let config =
+        json!({"bos_token": SPECIAL[0], "eos_token": SPECIAL[1], "chat_template": TEMPLATE});
     let config = serde_json::to_string_pretty(&config)? + "\n";
     let beside = tokenizer().with_file_name("tokenizer_config.json");
     for (path, fresh) in [(tokenizer(), fresh + "\n"), (beside, config)] {

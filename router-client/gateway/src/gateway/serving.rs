@@ -161,9 +161,6 @@ impl Serving {
 
     /// The answer is complete.
     pub(super) fn complete(mut self) -> Tally {
-        if self.tally.output_tokens > 0 {
-            self.first_token();
-        }
         self.metrics.output(self.tally.output_tokens);
         if let Some((partition, first)) = self.served.take() {
             let now = self.gateway_began.elapsed();
@@ -191,7 +188,7 @@ impl Serving {
         let expected = freed.map(|freed| freed.expected_cached_tokens);
         self.route_metrics.freed(has_failed == Some(true), expected.zip(cached_tokens));
         if let Some(mut recorded) = self.recorded.take() {
-            recorded.output_tokens(self.tally.output_tokens);
+            recorded.ends_with(self.tally.output_tokens);
             self.recorder.end(recorded, cached_tokens);
         }
     }
