@@ -39,9 +39,23 @@ pub async fn connect(address: SocketAddr) -> Result<Indexer> {
 /// If the server refuses, or the worker was registered before.
 pub async fn register_engine(
     client: &mut Indexer,
-    (model, worker_id): (&str, &str),
+    worker: (&str, &str),
     block_size: usize,
     engine: &MockEngine,
+) -> Result<()> {
+    let endpoints = (engine.endpoint(), engine.replay_endpoint());
+    register_endpoints(client, worker, block_size, endpoints).await
+}
+
+/// Registers what publishes as vLLM does at these endpoints: live batches, and replays.
+///
+/// # Errors
+/// If the server refuses, or the worker was registered before.
+pub async fn register_endpoints(
+    client: &mut Indexer,
+    (model, worker_id): (&str, &str),
+    block_size: usize,
+    (live, replay): (&str, &str),
 ) -> Result<()> {
     let request = pb::RegisterWorkerRequest {
         worker_id: worker_id.to_owned(),
@@ -50,8 +64,8 @@ pub async fn register_engine(
         block_size: block_size as u32,
         engine: pb::Engine::Vllm as i32,
         endpoints: vec![pb::EngineEndpoint {
-            endpoint: engine.endpoint().to_owned(),
-            replay_endpoint: engine.replay_endpoint().to_owned(),
+            endpoint: live.to_owned(),
+            replay_endpoint: replay.to_owned(),
             ..pb::EngineEndpoint::default()
         }],
         ..pb::RegisterWorkerRequest::default()

@@ -3,7 +3,8 @@
 //! - [`oracle`]: the reference index, literal and slow: it defines the correct answers.
 //! - [`script`]: seeded streams of events for it and for the index.
 //! - [`image_store`]: an in-memory store of images of the index, which can lose parts of them on purpose.
-//! - [`engine`]: a mock engine: a block pool and a publisher that behave as vLLM's do.
+//! - [`engine`]: a mock engine: a block pool and a publisher that behave as vLLM's do, in no time or in real time; its
+//!   HTTP side.
 //! - [`workload`]: prompts for engines: a seeded generator, and traces.
 //! - [`server`], [`client`]: an `indexer-server` process and queries to it.
 //! - [`nats`]: a real nats-server process.

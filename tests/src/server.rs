@@ -276,8 +276,11 @@ pub fn router_binary() -> Result<PathBuf> {
     binary_of(ROUTER)
 }
 
-/// A binary of the workspace.
-pub(crate) fn binary_of(name: &str) -> Result<PathBuf> {
+/// A binary of the workspace, in the folder of this build's profile.
+///
+/// # Errors
+/// If it has not been built.
+pub fn binary_of(name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe().context("find our own binary")?;
     // Test programs are one folder deeper than binaries.
     let folder = own.ancestors().skip(1).find(|folder| !folder.ends_with("deps"));

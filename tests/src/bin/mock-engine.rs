@@ -1,6 +1,6 @@
 //! `mock-engine`: an engine as a process; see `--help`.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use kvasir_tests::engine::openai::Args;
 use kvasir_tests::engine::process::serve;
@@ -19,7 +19,10 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<()> {
-    let Some(listen) = args.listen else { return serve(stdin().lock(), stdout().lock()) };
+    let Some(listen) = args.listen else {
+        ensure!(std::env::args().len() == 1, "options need --listen");
+        return serve(stdin().lock(), stdout().lock());
+    };
     let runtime = Runtime::new().context("start a runtime")?;
     let served = runtime.block_on(args.serve(listen));
     // A read of the standard input may still wait.

@@ -41,6 +41,8 @@ pub(crate) enum Command {
     Held(usize, oneshot::Sender<Option<Arc<[u32]>>>),
     Release(usize, oneshot::Sender<bool>),
     Validate(oneshot::Sender<()>),
+    /// Brings the metrics of requests and blocks up to date.
+    Measure(oneshot::Sender<()>),
 }
 
 /// A request that has not ended.
@@ -119,7 +121,6 @@ impl Actor {
                 () = due => self.catch_up().await,
                 () = halt.cancelled() => break,
             }
-            self.show_busy();
         }
         self.publisher.close().await;
     }
@@ -210,6 +211,10 @@ impl Actor {
             }
             Command::Validate(reply) => {
                 self.machine.validate();
+                let _ = reply.send(());
+            }
+            Command::Measure(reply) => {
+                self.show_busy();
                 let _ = reply.send(());
             }
         }

@@ -90,10 +90,13 @@ impl LiveEngine {
         &self.endpoints
     }
 
-    /// Its metrics.
-    #[must_use]
-    pub fn metrics(&self) -> &LiveMetrics {
-        &self.metrics
+    /// Its metrics as they are now, as text in the form of OpenMetrics.
+    ///
+    /// # Errors
+    /// If the engine is gone.
+    pub async fn metrics(&self) -> Result<String, Refusal> {
+        self.ask(Command::Measure).await?;
+        Ok(self.metrics.encode().unwrap_or_default())
     }
 
     /// Queues a request.

@@ -137,7 +137,7 @@ impl LiveMetrics {
     /// As text, in the form of OpenMetrics.
     ///
     /// # Errors
-    /// If the text cannot be written.
+    /// Never: text is written to memory.
     pub fn encode(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;

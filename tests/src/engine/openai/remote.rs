@@ -5,7 +5,8 @@
 //! to the second engine with the prompt. That asks the first one, at `remote_host` and `remote_port`, whether it still
 //! has the blocks of just this prompt; vLLM's connectors do so over sockets of their own, mock engines over their HTTP
 //! side. If so, the request gets its blocks when it is admitted, and they are cached after the time of the transfer. With
-//! the first token the first engine may release its copy; otherwise it does so after `--hold-timeout-ms`.
+//! the first token the first engine may release its copy; otherwise it does so after `--hold-timeout-ms`. A transfer that
+//! was granted takes place even if that time is over before it begins.
 //!
 //! If the first engine does not answer in [`ASK_TIMEOUT`], or does not have the blocks any more, the second one computes
 //! the prompt itself, or refuses the request: `--load-failure`.

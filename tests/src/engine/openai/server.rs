@@ -21,9 +21,10 @@ use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -31,6 +32,8 @@ use tokio_util::task::TaskTracker;
 pub const BODY_BYTES_MAX: usize = 16 << 20;
 /// Tokens of an answer unless the client limits them or configured otherwise.
 pub const ANSWER_TOKENS: usize = 256;
+/// Longest wait for clients that do not finish their requests, when the engine stops.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Type of the metrics' text.
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -140,7 +143,8 @@ impl EngineServer {
     pub async fn stop(mut self) -> Result<()> {
         self.state.engine.halt();
         self.stop.cancel();
-        while let Some(served) = self.serving.join_next().await {
+        // After this time clients that are left lose their connections with the process, or by themselves.
+        if let Ok(Some(served)) = timeout(DRAIN_TIMEOUT, self.serving.join_next()).await {
             served.context("the port panicked")?.context("the port failed")?;
         }
         self.state.tasks.close();
@@ -210,10 +214,7 @@ async fn models(Shared(state): At) -> Response {
 }
 
 async fn metrics(Shared(state): At) -> Result<Response, ApiError> {
-    let text = state.engine.metrics().encode();
-    let text = text.map_err(|why| {
-        ApiError::with(StatusCode::INTERNAL_SERVER_ERROR, format!("no metrics: {why}"))
-    })?;
+    let text = state.engine.metrics().await?;
     let kind = HeaderValue::from_static(METRICS_TYPE);
     Ok(([(CONTENT_TYPE, kind)], text).into_response())
 }
