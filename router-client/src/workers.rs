@@ -34,6 +34,8 @@ pub struct ListedWorker {
     pub adapters: BTreeSet<String>,
     /// Where its agent is, if it has one.
     pub agent: Option<String>,
+    /// Whether the index knows a block that it holds.
+    pub has_blocks: bool,
 }
 
 impl TryFrom<pb::WorkerInfo> for ListedWorker {
@@ -56,6 +58,7 @@ impl TryFrom<pb::WorkerInfo> for ListedWorker {
             adapters: registration.lora_names.into_values().collect(),
             profile: registration.profile,
             agent: registration.local_indexer,
+            has_blocks: info.ranks.iter().any(|rank| rank.placed_blocks > 0),
         })
     }
 }

@@ -20,6 +20,8 @@ const BINARY: &str = "indexer-server";
 const AGENT: &str = "kvbm-agent";
 /// Name of the router's binary.
 const ROUTER: &str = "router";
+/// Name of the gateway's binary.
+const GATEWAY: &str = "gateway";
 /// Longest wait until the server listens after its start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest wait until the server ends after SIGTERM; then it is killed.
@@ -121,6 +123,16 @@ impl Server {
     pub async fn router_at(addresses: Addresses, flags: &[&str]) -> Result<Self> {
         let program = Command::new(binary_of(ROUTER)?);
         Self::launch(program, (addresses.grpc, addresses.http), flags).await
+    }
+
+    /// Starts a gateway on free ports of the loopback interface: a process like the server, with the same common flags; its
+    /// first address is that of the API.
+    ///
+    /// # Errors
+    /// As [`Server::start_with`].
+    pub async fn gateway(flags: &[&str]) -> Result<Self> {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self::launch(Command::new(binary_of(GATEWAY)?), (any, any), flags).await
     }
 
     async fn launch(
@@ -326,5 +338,7 @@ fn listening_at(line: &str) -> Option<Addresses> {
         let mut words = fields.split_whitespace();
         words.find_map(|word| word.strip_prefix(name)?.parse::<SocketAddr>().ok())
     };
-    Some(Addresses { grpc: field("grpc=")?, http: field("http=")? })
+    // The gateway has an API instead.
+    let main = field("grpc=").or_else(|| field("api="))?;
+    Some(Addresses { grpc: main, http: field("http=")? })
 }

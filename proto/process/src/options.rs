@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 #[derive(Debug, Clone, PartialEq, Eq, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ProcessOptions {
-    /// Address of the gRPC port
+    /// Address of the port for clients
     #[arg(long, value_name = "ADDRESS", required = false)]
     pub listen: SocketAddr,
     /// Address of the HTTP side port: /metrics, /livez, /readyz

@@ -217,6 +217,7 @@ mod tests {
             profile: WorkerProfile::default(),
             adapters: [].into(),
             agent: None,
+            has_blocks: false,
         };
         numbers.into_iter().map(worker).collect()
     }

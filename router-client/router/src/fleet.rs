@@ -207,6 +207,7 @@ mod tests {
                 profile: WorkerProfile::default(),
                 adapters: [].into(),
                 agent: None,
+                has_blocks: false,
             };
             (partition, BTreeMap::from([(worker.clone(), listed)]))
         };

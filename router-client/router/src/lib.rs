@@ -2,8 +2,8 @@
 //!
 //! Data flows one way: [`config`] says what is wanted; [`discovery`] lists the workers of the index and makes a router of
 //! the library for each model, tenant and pool ([`fleet`]); [`agents`] and [`sync`] bring in how busy engines say they are
-//! ([`reports`]) and what replicas of the router tell; [`grpc`] serves it, [`metrics`] counts it, [`app`] runs all of it
-//! and stops it in order.
+//! ([`reports`]) and what replicas of the router tell; [`routing`] is all of that together, which the gateway uses, too;
+//! [`grpc`] serves it, [`metrics`] counts it, [`recorder`] writes requests down, [`app`] runs all of it and stops it in order.
 
 pub mod agents;
 pub mod app;
@@ -12,5 +12,7 @@ pub mod discovery;
 pub mod fleet;
 pub mod grpc;
 pub mod metrics;
+pub mod recorder;
 pub mod reports;
+pub mod routing;
 pub mod sync;

@@ -2,6 +2,7 @@
 
 use crate::fleet::Fleet;
 use kvasir_process::telemetry::{Row, encode_counter, encode_gauge};
+use kvasir_proto::pb;
 use kvasir_proto::types::{PartitionKey, WorkerKey};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
@@ -9,11 +10,13 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets, linear_buckets};
 use prometheus_client::registry::Registry;
-use router_client::route::{RankLoad, SyncCounts};
-use router_client::router::{Router, RouterCounts};
+use router_client::route::{Mode, RankLoad, Reason, SelectError, SyncCounts};
+use router_client::router::{Choice, IndexUse, PrefillOutcome, RouteError, Router, RouterCounts};
+use router_client::{ClientError, HashedPrompt};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tonic::Code;
 
 /// Most ranks with gauges of their own: more would make the page too large.
 const RANKS_SHOWN_MAX: usize = 4_096;
@@ -69,14 +72,10 @@ struct PhaseLabel {
 
 /// A phase of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// Hashing the prompt.
+enum Phase {
     Hashing,
-    /// Asking the index.
     Index,
-    /// Waiting in the queue.
     Queue,
-    /// Choosing the worker.
     Choosing,
 }
 
@@ -174,30 +173,39 @@ impl RequestMetrics {
         metrics
     }
 
-    /// A worker was chosen.
-    pub fn decided(&self, reason: &'static str, index: &'static str, input_tokens: u64) {
+    /// A worker was chosen for a prompt, whose hashing took so long.
+    pub fn chosen(&self, choice: &Choice, prompt: &HashedPrompt, hashing: Duration) {
+        let reason = reason_word(choice.decision.reason);
         self.decisions.get_or_create(&ReasonLabel { reason }).inc();
-        self.index.get_or_create(&OutcomeLabel { outcome: index }).inc();
-        self.input_tokens.observe(input_tokens as f64);
+        let outcome = index_word(index_outcome(&choice.index_use));
+        self.index.get_or_create(&OutcomeLabel { outcome }).inc();
+        self.input_tokens.observe(prompt.input_tokens as f64);
+        self.took(Phase::Hashing, hashing);
+        self.took(Phase::Index, index_elapsed(&choice.index_use));
+        self.took(Phase::Choosing, choice.choosing);
+        if let Some(queued) = choice.queued {
+            self.took(Phase::Queue, queued.waited);
+        }
+        if choice.decision.mode == Mode::Kv && !prompt.local_hashes.is_empty() {
+            let blocks = prompt.local_hashes.len() as f64;
+            self.hit_ratio.observe(f64::from(choice.decision.overlap.total()) / blocks);
+        }
     }
 
     /// A disaggregated request got a prefill worker, or none.
-    pub fn prefill(&self, outcome: &'static str) {
+    pub fn prefill(&self, outcome: PrefillOutcome) {
+        let outcome = prefill_word(outcome);
         self.prefill.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
-    /// A share of a prompt was expected in the chosen worker's cache.
-    pub fn hit(&self, ratio: f64) {
-        self.hit_ratio.observe(ratio);
-    }
-
     /// No worker was chosen.
-    pub fn rejected(&self, reason: &'static str) {
+    pub fn rejected(&self, error: &RouteError) {
+        let reason = rejection_word(error);
         self.rejections.get_or_create(&ReasonLabel { reason }).inc();
     }
 
     /// A phase took so long.
-    pub fn took(&self, phase: Phase, time: Duration) {
+    fn took(&self, phase: Phase, time: Duration) {
         let label = PhaseLabel { phase: phase.word() };
         self.overhead.get_or_create(&label).observe(time.as_secs_f64());
     }
@@ -211,6 +219,95 @@ impl RequestMetrics {
         if let Some((expected, found)) = expected_and_found {
             self.cached_tokens_error.observe(found as f64 - expected as f64);
         }
+    }
+}
+
+/// How long the index took.
+pub fn index_elapsed(index_use: &IndexUse) -> Duration {
+    match index_use {
+        IndexUse::NotNeeded => Duration::ZERO,
+        IndexUse::Answered { elapsed, .. } | IndexUse::Failed { elapsed, .. } => *elapsed,
+    }
+}
+
+/// What the index contributed.
+pub fn index_outcome(index_use: &IndexUse) -> pb::IndexOutcome {
+    match index_use {
+        IndexUse::NotNeeded => pb::IndexOutcome::NotNeeded,
+        IndexUse::Answered { missing_shards, .. } if missing_shards.is_empty() => {
+            pb::IndexOutcome::Answered
+        }
+        IndexUse::Answered { .. } => pb::IndexOutcome::Partial,
+        IndexUse::Failed { error: ClientError::DeadlineExceeded { .. }, .. } => {
+            pb::IndexOutcome::Timeout
+        }
+        IndexUse::Failed { error: ClientError::Status(status), .. } => {
+            let code = status.code();
+            if code == Code::DeadlineExceeded {
+                pb::IndexOutcome::Timeout
+            } else if [Code::Unavailable, Code::Cancelled, Code::Unknown].contains(&code) {
+                pb::IndexOutcome::Unavailable
+            } else {
+                pb::IndexOutcome::Refused
+            }
+        }
+        IndexUse::Failed { .. } => pb::IndexOutcome::Refused,
+    }
+}
+
+const fn prefill_word(outcome: PrefillOutcome) -> &'static str {
+    match outcome {
+        PrefillOutcome::NotAsked => "not_asked",
+        PrefillOutcome::Chosen => "chosen",
+        PrefillOutcome::NoWorker => "no_worker",
+        PrefillOutcome::MostlyCached => "mostly_cached",
+        PrefillOutcome::Busy => "busy",
+        PrefillOutcome::NoDomain => "no_domain",
+    }
+}
+
+/// An error as a label of a metric: one of [`REJECTIONS`].
+const fn rejection_word(error: &RouteError) -> &'static str {
+    match error {
+        RouteError::Config(_) => "invalid",
+        RouteError::DuplicateId => "duplicate_id",
+        RouteError::QueueFull => "queue_full",
+        RouteError::QueueTimeout(_) => "queue_timeout",
+        RouteError::Select(error) => match error {
+            SelectError::AllBusy { .. } => "busy",
+            SelectError::NoWorkers => "no_workers",
+            SelectError::NoneAllowed { .. } => "none_allowed",
+            SelectError::NoTarget => "no_target",
+            SelectError::UnknownTarget => "unknown_target",
+        },
+    }
+}
+
+/// A reason as a label of a metric.
+const fn reason_word(reason: Reason) -> &'static str {
+    match reason {
+        Reason::OnlyOne => "only_one",
+        Reason::LowestScore => "lowest_score",
+        Reason::LeastLoadedOfEqual => "least_loaded_of_equal",
+        Reason::TurnOfEqual => "turn_of_equal",
+        Reason::Sampled => "sampled",
+        Reason::Turn => "turn",
+        Reason::Random => "random",
+        Reason::LessLoadedOfTwo => "less_loaded_of_two",
+        Reason::Direct => "direct",
+    }
+}
+
+/// An outcome as a label of a metric.
+const fn index_word(outcome: pb::IndexOutcome) -> &'static str {
+    match outcome {
+        pb::IndexOutcome::Unspecified => "",
+        pb::IndexOutcome::NotNeeded => "not_needed",
+        pb::IndexOutcome::Answered => "answered",
+        pb::IndexOutcome::Partial => "partial",
+        pb::IndexOutcome::Timeout => "timeout",
+        pb::IndexOutcome::Unavailable => "unavailable",
+        pb::IndexOutcome::Refused => "refused",
     }
 }
 

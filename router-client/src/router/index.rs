@@ -31,6 +31,8 @@ pub enum IndexUse {
         elapsed: Duration,
         /// Shards of which no replica answered.
         missing_shards: Vec<u32>,
+        /// How many ranks hold a block of the prompt, as events say.
+        holding_ranks: usize,
         /// How many ranks' overlap was not credited fully; see [`Trust`].
         distrusted_ranks: usize,
     },
@@ -104,7 +106,7 @@ impl Overlaps {
 
     fn answered(answer: Answer, config: &TrustConfig, elapsed: Duration) -> Self {
         let Answer { overlaps, missing_shards, restoring, .. } = answer;
-        let mut distrusted_ranks = 0;
+        let (mut holding_ranks, mut distrusted_ranks) = (0, 0);
         let by_rank = overlaps.into_iter().map(|at| {
             let trust = config.judge(&Freshness {
                 state: at.state,
@@ -113,13 +115,15 @@ impl Overlaps {
                 verified_age: at.verified_age,
             });
             let [device, host, disk] = at.blocks_by_best_tier;
+            holding_ranks += usize::from(at.blocks > 0);
             distrusted_ranks += usize::from(trust != Trust::Full && at.blocks > 0);
             let credited = config.credited(TierBlocks { device, host, disk }, trust);
             // What placements announce is expected in device memory.
             (at.worker, Held { blocks: credited.expecting(at.speculative_blocks), trust })
         });
         let by_rank = by_rank.collect();
-        let index_use = IndexUse::Answered { elapsed, missing_shards, distrusted_ranks };
+        let index_use =
+            IndexUse::Answered { elapsed, missing_shards, holding_ranks, distrusted_ranks };
         Self { by_rank, index_use }
     }
 }
@@ -179,9 +183,11 @@ mod tests {
                 ("placed", [6, 0, 0], Trust::Unknown),
             ]
         );
-        let IndexUse::Answered { missing_shards, distrusted_ranks, .. } = found.index_use else {
+        let IndexUse::Answered { missing_shards, holding_ranks, distrusted_ranks, .. } =
+            found.index_use
+        else {
             panic!("{:?}", found.index_use)
         };
-        assert_eq!((missing_shards, distrusted_ranks), (vec![3], 4));
+        assert_eq!((missing_shards, holding_ranks, distrusted_ranks), (vec![3], 5, 4));
     }
 }

@@ -47,6 +47,12 @@ impl Reservation {
         &self.choice.decision
     }
 
+    /// The decision with all that led to it.
+    #[must_use]
+    pub const fn choice(&self) -> &Choice {
+        &self.choice
+    }
+
     /// What the index contributed.
     #[must_use]
     pub const fn index_use(&self) -> &IndexUse {

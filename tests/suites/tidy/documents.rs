@@ -36,6 +36,8 @@ fn configuration_table_is_current() {
     check(AGENT, "agent configuration", &options_table::<kvbm_agent::config::Options>());
     let router = options_table::<kvasir_router::config::Options>();
     check("router-client/router/README.md", "router configuration", &router);
+    let gateway = options_table::<kvasir_gateway::config::Options>();
+    check("router-client/gateway/README.md", "gateway configuration", &gateway);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-use super::Options;
+use super::{Options, RoutingOptions};
 use kvasir_process::config::ConfigError;
 use kvasir_process::nats::NatsServers;
 use kvasir_process::options::{ProcessConfig, positive, target};
@@ -12,6 +12,7 @@ use router_client::route::{
 use router_client::router::{PoolsConfig, RouterConfig};
 use std::env;
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Most shards.
@@ -32,6 +33,13 @@ const NATS_DEFAULT: &str = "nats://127.0.0.1:4222";
 pub struct Config {
     /// Ports, logs and how the process stops.
     pub process: ProcessConfig,
+    /// How workers are found and chosen.
+    pub routing: RoutingConfig,
+}
+
+/// Checked options of how workers are found and chosen.
+#[derive(Debug, Clone)]
+pub struct RoutingConfig {
     /// Servers of the index: for each shard its replicas.
     pub shards: Vec<Vec<String>>,
     /// Longest wait for the index.
@@ -48,6 +56,8 @@ pub struct Config {
     pub nats: Option<NatsServers>,
     /// When an engine's report of its load is stale.
     pub report_stale_after: Duration,
+    /// File of requests, if they are recorded.
+    pub record: Option<PathBuf>,
 }
 
 impl Config {
@@ -56,6 +66,17 @@ impl Config {
     /// # Errors
     /// If one of them is missing or cannot be used; the error names it.
     pub fn check(options: &Options) -> Result<Self, ConfigError> {
+        let routing = RoutingConfig::check(&options.routing)?;
+        Ok(Self { process: options.process.check()?, routing })
+    }
+}
+
+impl RoutingConfig {
+    /// Checks options.
+    ///
+    /// # Errors
+    /// If one of them is missing or cannot be used; the error names it.
+    pub fn check(options: &RoutingOptions) -> Result<Self, ConfigError> {
         let router = router(options)?;
         router.check().map_err(|error| setting(&error))?;
         if options.queue_timeout.0 > QUEUE_TIMEOUT_MAX {
@@ -66,7 +87,6 @@ impl Config {
             ));
         }
         Ok(Self {
-            process: options.process.check()?,
             shards: shards(&options.indexer)?,
             index_deadline: positive("index-deadline", options.index_deadline)?,
             discovery_interval: positive("discovery-interval", options.discovery_interval)?,
@@ -75,6 +95,7 @@ impl Config {
             queue_timeout: positive("queue-timeout", options.queue_timeout)?,
             nats: nats(options)?,
             report_stale_after: positive("report-stale-after", options.report_stale_after)?,
+            record: options.record.clone(),
         })
     }
 }
@@ -107,7 +128,7 @@ fn shards(given: &[String]) -> Result<Vec<Vec<String>>, ConfigError> {
     given.iter().map(shard).collect()
 }
 
-fn router(options: &Options) -> Result<RouterConfig, ConfigError> {
+fn router(options: &RoutingOptions) -> Result<RouterConfig, ConfigError> {
     let credits = TierCredits {
         device: options.device_credit,
         host: options.host_credit,
@@ -159,7 +180,7 @@ fn router(options: &Options) -> Result<RouterConfig, ConfigError> {
     Ok(RouterConfig { select, active, queue, outliers, trust, session_ttl, placement_ttl, sync })
 }
 
-fn pools(options: &Options) -> Result<PoolsConfig, ConfigError> {
+fn pools(options: &RoutingOptions) -> Result<PoolsConfig, ConfigError> {
     let label = options.transfer_domain_label.clone();
     if !(1..=NAME_BYTES_MAX).contains(&label.len()) {
         let why = format!("must have 1 to {NAME_BYTES_MAX} bytes");
@@ -171,7 +192,7 @@ fn pools(options: &Options) -> Result<PoolsConfig, ConfigError> {
     })
 }
 
-fn nats(options: &Options) -> Result<Option<NatsServers>, ConfigError> {
+fn nats(options: &RoutingOptions) -> Result<Option<NatsServers>, ConfigError> {
     let url = match &options.nats_url {
         Some(url) => url.clone(),
         None if options.replica_sync => {

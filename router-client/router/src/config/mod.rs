@@ -4,8 +4,8 @@
 mod check;
 mod options;
 
-pub use check::Config;
-pub use options::Options;
+pub use check::{Config, RoutingConfig};
+pub use options::{Options, RoutingOptions};
 
 use kvasir_process::config::{Action, ConfigError, Options as _, read as read_options};
 use std::ffi::OsString;

@@ -4,14 +4,29 @@ use kvasir_process::options::ProcessOptions;
 use kvasir_process::text::{self, ServerUrl, Span, optional};
 use router_client::route::{BlockTracking, KvReuse, Mode, QueuePolicy};
 use serde::Serialize;
+use std::path::PathBuf;
 use std::time::Duration;
 
-/// What may be configured, each option by flag, environment and file alike. An asterisk marks what a request may set
+/// What may be configured, each option by flag, environment and file alike.
+#[derive(Debug, Clone, PartialEq, Args, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Options {
+    /// How workers are found and chosen.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub routing: RoutingOptions,
+    /// Ports, logs and how the process stops.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub process: ProcessOptions,
+}
+
+/// How workers are found and chosen: the options of every program that routes. An asterisk marks what a request may set
 /// itself.
 #[derive(Debug, Clone, PartialEq, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
-pub struct Options {
+pub struct RoutingOptions {
     /// The index: for each shard, from shard 0, its servers with commas between them, such as
     /// http://a:50051,http://b:50051. Repeat the flag (or put ; between) for more shards. Required
     #[arg(long, value_name = "SERVERS", value_delimiter = ';')]
@@ -130,10 +145,10 @@ pub struct Options {
     /// Engines' reports of their load that are older than this are stale
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(10))]
     pub report_stale_after: Span,
-    /// Ports, logs and how the process stops.
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub process: ProcessOptions,
+    /// File to which a line of JSON is appended for each request: when it came, hashes of its blocks, its lengths, its times,
+    /// its worker
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
 }
 
 impl config::Options for Options {

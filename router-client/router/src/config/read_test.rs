@@ -3,10 +3,10 @@ use router_client::route::{BlockTracking, CostConfig, Mode, QueuePolicy};
 use router_client::router::PoolsConfig;
 use std::time::Duration;
 
-fn read_all(arguments: &[&str]) -> Result<Config, String> {
+fn read_all(arguments: &[&str]) -> Result<RoutingConfig, String> {
     let arguments = ["router"].iter().chain(arguments).map(OsString::from);
     match read(arguments) {
-        Ok(Action::Run(config)) => Ok(*config),
+        Ok(Action::Run(config)) => Ok(config.routing),
         Ok(Action::Print(text)) => Err(text),
         Err(error) => Err(error.to_string()),
     }
@@ -14,7 +14,7 @@ fn read_all(arguments: &[&str]) -> Result<Config, String> {
 
 const INDEXER: [&str; 2] = ["--indexer", "127.0.0.1:50051"];
 
-fn with(arguments: &[&str]) -> Result<Config, String> {
+fn with(arguments: &[&str]) -> Result<RoutingConfig, String> {
     read_all(&[INDEXER.as_slice(), arguments].concat())
 }
 

@@ -1,7 +1,8 @@
 use super::read::{Select, busy};
 use super::write::{self, count};
 use crate::fleet::{Fleet, Partition};
-use crate::metrics::{Phase, RequestMetrics};
+use crate::metrics::RequestMetrics;
+use crate::recorder::OpenRequests;
 use crate::reports::KvMetricsAggregator;
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::convert::ConvertError;
@@ -12,7 +13,7 @@ use kvasir_proto::pb;
 use kvasir_proto::pb::router_server::Router as RouterContract;
 use kvasir_proto::types::PartitionKey;
 use router_client::HashedPrompt;
-use router_client::route::{ConfigError, Mode, SelectError, Update};
+use router_client::route::{ConfigError, SelectError, Update};
 use router_client::router::{Choice, Detached, Ended, Pools, RouteError, Router};
 use std::fmt;
 use std::sync::Arc;
@@ -39,6 +40,7 @@ pub struct RouterService {
     fleet: Arc<Fleet>,
     reports: Arc<KvMetricsAggregator>,
     metrics: RequestMetrics,
+    recorded: Arc<OpenRequests>,
     queue_timeout: Duration,
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -58,10 +60,12 @@ impl RouterService {
         fleet: Arc<Fleet>,
         reports: Arc<KvMetricsAggregator>,
         metrics: RequestMetrics,
+        recorded: OpenRequests,
         queue_timeout: Duration,
         stop: CancellationToken,
     ) -> Self {
-        Self { fleet, reports, metrics, queue_timeout, tasks: TaskTracker::new(), stop }
+        let (recorded, tasks) = (Arc::new(recorded), TaskTracker::new());
+        Self { fleet, reports, metrics, recorded, queue_timeout, tasks, stop }
     }
 
     /// Its streams.
@@ -93,12 +97,14 @@ impl RouterService {
             return Err(self.rejected(RouteError::DuplicateId));
         }
         if select.is_disaggregated {
-            return self.disaggregate(&partition, &prompt, &select, hashing).await;
+            return self.disaggregate(&partition, &prompt, &select, (begin, hashing)).await;
         }
         let router = partition.router_for(&select.hints.filter);
         let (request_id, choice) = self.choose(router, &prompt, &select).await?;
         if !select.is_dry_run {
-            self.measure(&choice, &prompt, hashing);
+            self.metrics.chosen(&choice, &prompt, hashing);
+            let key = (select.partition.clone(), request_id.clone());
+            self.recorded.begin(key, begin, (&prompt, &choice));
         }
         Ok(write::selected(request_id, choice, prompt.local_hashes.len(), hashing))
     }
@@ -124,17 +130,18 @@ impl RouterService {
         partition: &Partition,
         prompt: &HashedPrompt,
         select: &Select,
-        hashing: Duration,
+        (begin, hashing): (Instant, Duration),
     ) -> Result<pb::SelectWorkerResponse, Status> {
         let placed = self.until_stopped(partition.pools.select(prompt, &select.hints)).await?;
         let Detached { request_id, decode, prefill, prefill_outcome } = placed.detach();
+        let key = (select.partition.clone(), request_id.clone());
+        self.recorded.begin(key, begin, (prompt, &decode));
         // Where the prompt is computed, overlap counts.
-        self.measure(prefill.as_ref().unwrap_or(&decode), prompt, hashing);
-        let (outcome, word) = write::prefill_outcome(prefill_outcome);
-        self.metrics.prefill(word);
+        self.metrics.chosen(prefill.as_ref().unwrap_or(&decode), prompt, hashing);
+        self.metrics.prefill(prefill_outcome);
         let mut answer = write::selected(request_id, decode, prompt.local_hashes.len(), hashing);
         answer.prefill = prefill.as_ref().map(write::prefill_choice);
-        answer.prefill_outcome = outcome.into();
+        answer.prefill_outcome = write::prefill_outcome(prefill_outcome).into();
         Ok(answer)
     }
 
@@ -149,38 +156,19 @@ impl RouterService {
         }
     }
 
-    fn measure(&self, choice: &Choice, prompt: &HashedPrompt, hashing: Duration) {
-        let reason = write::reason_word(choice.decision.reason);
-        let index = write::index_outcome(&choice.index_use);
-        self.metrics.decided(reason, write::index_word(index), prompt.input_tokens);
-        self.metrics.took(Phase::Hashing, hashing);
-        self.metrics.took(Phase::Index, write::index_elapsed(&choice.index_use));
-        self.metrics.took(Phase::Choosing, choice.choosing);
-        if let Some(queued) = choice.queued {
-            self.metrics.took(Phase::Queue, queued.waited);
-        }
-        if choice.decision.mode == Mode::Kv && !prompt.local_hashes.is_empty() {
-            let blocks = prompt.local_hashes.len() as f64;
-            self.metrics.hit(f64::from(choice.decision.overlap.total()) / blocks);
-        }
-    }
-
     fn rejected(&self, error: RouteError) -> Status {
-        // The words are those of REJECTIONS.
-        let (reason, code) = match &error {
-            RouteError::Config(_) => ("invalid", ErrorCode::InvalidArgument),
-            RouteError::DuplicateId => ("duplicate_id", ErrorCode::FailedPrecondition),
-            RouteError::QueueFull => ("queue_full", ErrorCode::ResourceExhausted),
-            RouteError::QueueTimeout(_) => ("queue_timeout", ErrorCode::ResourceExhausted),
+        let code = match &error {
+            RouteError::Config(_) => ErrorCode::InvalidArgument,
+            RouteError::DuplicateId => ErrorCode::FailedPrecondition,
+            RouteError::QueueFull | RouteError::QueueTimeout(_) => ErrorCode::ResourceExhausted,
             RouteError::Select(error) => match error {
-                SelectError::AllBusy { .. } => ("busy", ErrorCode::ResourceExhausted),
-                SelectError::NoWorkers => ("no_workers", ErrorCode::NotFound),
-                SelectError::NoneAllowed { .. } => ("none_allowed", ErrorCode::FailedPrecondition),
-                SelectError::NoTarget => ("no_target", ErrorCode::InvalidArgument),
-                SelectError::UnknownTarget => ("unknown_target", ErrorCode::NotFound),
+                SelectError::AllBusy { .. } => ErrorCode::ResourceExhausted,
+                SelectError::NoWorkers | SelectError::UnknownTarget => ErrorCode::NotFound,
+                SelectError::NoneAllowed { .. } => ErrorCode::FailedPrecondition,
+                SelectError::NoTarget => ErrorCode::InvalidArgument,
             },
         };
-        self.metrics.rejected(reason);
+        self.metrics.rejected(&error);
         if code == ErrorCode::ResourceExhausted {
             let details = ErrorDetails::with_retry_info(Some(RETRY_AFTER));
             return Status::with_error_details(code.into(), error.to_string(), details);
@@ -241,6 +229,7 @@ impl RouterContract for RouterService {
         request: Request<pb::MarkPrefillCompletedRequest>,
     ) -> Result<Response<pb::MarkPrefillCompletedResponse>, Status> {
         let pb::MarkPrefillCompletedRequest { model, tenant, request_id } = request.into_inner();
+        self.recorded.first_token(&(key(&model, &tenant)?, request_id.clone()));
         self.report((&model, &tenant, &request_id), |at| at.mark_prefill_completed(&request_id))?;
         Ok(Response::new(pb::MarkPrefillCompletedResponse {}))
     }
@@ -252,6 +241,7 @@ impl RouterContract for RouterService {
         let pb::ReportOutputRequest { model, tenant, request_id, output_tokens } =
             request.into_inner();
         let report = |at: &Pools| at.report_output(&request_id, output_tokens);
+        self.recorded.report(&(key(&model, &tenant)?, request_id.clone()), output_tokens);
         self.report((&model, &tenant, &request_id), report)?;
         Ok(Response::new(pb::ReportOutputResponse {}))
     }
@@ -268,7 +258,9 @@ impl RouterContract for RouterService {
             cached_tokens,
             prefill_failed,
         } = request.into_inner();
-        let partition = self.partition(&key(&model, &tenant)?)?;
+        let key = key(&model, &tenant)?;
+        let partition = self.partition(&key)?;
+        self.recorded.end(&(key, request_id.clone()), cached_tokens);
         let ended = Ended { has_failed, cached_tokens };
         let freed = partition.pools.free(&request_id, ended, prefill_failed);
         let freed = freed.map_err(|error| failed(ErrorCode::InvalidArgument, error))?;

@@ -1,16 +1,15 @@
 //! Answers.
 
+use crate::metrics::{index_elapsed, index_outcome};
 use crate::reports::RankMetrics;
 use kvasir_proto::convert::{WorkerAddress, WorkerLoad};
 use kvasir_proto::pb;
 use kvasir_proto::types::{PartitionKey, WorkerKey};
-use router_client::ClientError;
 use router_client::route::{
     BusyThresholds, Cost, Decision, Explanation, Mode, RankLoad, Reason, TierBlocks, Trust,
 };
 use router_client::router::{Choice, IndexUse, PrefillOutcome};
 use std::time::Duration;
-use tonic::Code;
 
 /// A decision, with how long the prompt took to hash.
 pub(super) fn selected(
@@ -75,48 +74,15 @@ pub(super) fn prefill_choice(choice: &Choice) -> pb::PrefillChoice {
     }
 }
 
-/// What became of the choice of a prefill worker, and its word in the metrics.
-pub(super) const fn prefill_outcome(outcome: PrefillOutcome) -> (pb::PrefillOutcome, &'static str) {
+/// What became of the choice of a prefill worker.
+pub(super) const fn prefill_outcome(outcome: PrefillOutcome) -> pb::PrefillOutcome {
     match outcome {
-        PrefillOutcome::NotAsked => (pb::PrefillOutcome::Unspecified, "not_asked"),
-        PrefillOutcome::Chosen => (pb::PrefillOutcome::Chosen, "chosen"),
-        PrefillOutcome::NoWorker => (pb::PrefillOutcome::NoWorker, "no_worker"),
-        PrefillOutcome::MostlyCached => (pb::PrefillOutcome::MostlyCached, "mostly_cached"),
-        PrefillOutcome::Busy => (pb::PrefillOutcome::Busy, "busy"),
-        PrefillOutcome::NoDomain => (pb::PrefillOutcome::NoDomain, "no_domain"),
-    }
-}
-
-/// How long the index took.
-pub(super) fn index_elapsed(index_use: &IndexUse) -> Duration {
-    match index_use {
-        IndexUse::NotNeeded => Duration::ZERO,
-        IndexUse::Answered { elapsed, .. } | IndexUse::Failed { elapsed, .. } => *elapsed,
-    }
-}
-
-/// What the index contributed.
-pub(super) fn index_outcome(index_use: &IndexUse) -> pb::IndexOutcome {
-    match index_use {
-        IndexUse::NotNeeded => pb::IndexOutcome::NotNeeded,
-        IndexUse::Answered { missing_shards, .. } if missing_shards.is_empty() => {
-            pb::IndexOutcome::Answered
-        }
-        IndexUse::Answered { .. } => pb::IndexOutcome::Partial,
-        IndexUse::Failed { error: ClientError::DeadlineExceeded { .. }, .. } => {
-            pb::IndexOutcome::Timeout
-        }
-        IndexUse::Failed { error: ClientError::Status(status), .. } => {
-            let code = status.code();
-            if code == Code::DeadlineExceeded {
-                pb::IndexOutcome::Timeout
-            } else if [Code::Unavailable, Code::Cancelled, Code::Unknown].contains(&code) {
-                pb::IndexOutcome::Unavailable
-            } else {
-                pb::IndexOutcome::Refused
-            }
-        }
-        IndexUse::Failed { .. } => pb::IndexOutcome::Refused,
+        PrefillOutcome::NotAsked => pb::PrefillOutcome::Unspecified,
+        PrefillOutcome::Chosen => pb::PrefillOutcome::Chosen,
+        PrefillOutcome::NoWorker => pb::PrefillOutcome::NoWorker,
+        PrefillOutcome::MostlyCached => pb::PrefillOutcome::MostlyCached,
+        PrefillOutcome::Busy => pb::PrefillOutcome::Busy,
+        PrefillOutcome::NoDomain => pb::PrefillOutcome::NoDomain,
     }
 }
 
@@ -148,34 +114,6 @@ pub(super) fn rank_load(
             let (metrics, age) = (at.metrics, at.age);
             pb::WorkerLoad::from(&WorkerLoad { address: address(), rank: rank.rank, metrics, age })
         }),
-    }
-}
-
-/// A reason as a label of a metric.
-pub(super) const fn reason_word(reason: Reason) -> &'static str {
-    match reason {
-        Reason::OnlyOne => "only_one",
-        Reason::LowestScore => "lowest_score",
-        Reason::LeastLoadedOfEqual => "least_loaded_of_equal",
-        Reason::TurnOfEqual => "turn_of_equal",
-        Reason::Sampled => "sampled",
-        Reason::Turn => "turn",
-        Reason::Random => "random",
-        Reason::LessLoadedOfTwo => "less_loaded_of_two",
-        Reason::Direct => "direct",
-    }
-}
-
-/// An outcome as a label of a metric.
-pub(super) const fn index_word(outcome: pb::IndexOutcome) -> &'static str {
-    match outcome {
-        pb::IndexOutcome::Unspecified => "",
-        pb::IndexOutcome::NotNeeded => "not_needed",
-        pb::IndexOutcome::Answered => "answered",
-        pb::IndexOutcome::Partial => "partial",
-        pb::IndexOutcome::Timeout => "timeout",
-        pb::IndexOutcome::Unavailable => "unavailable",
-        pb::IndexOutcome::Refused => "refused",
     }
 }
 

@@ -1,0 +1,173 @@
+//! The process: its tasks and ports, run and stopped in order.
+
+use crate::config::Config;
+use crate::engines::{Directory, EngineClient};
+use crate::gateway::{Gateway, Parts};
+use crate::metrics::GatewayMetrics;
+use crate::server::{ServerLimits, serve};
+use crate::tokens::{FileError, Renderer, Tokens};
+use kvasir_process::http;
+use kvasir_process::net::ConnectionMetrics;
+use kvasir_process::tasks::{self, EndError, Ended, Tasks};
+use kvasir_process::telemetry::{Metrics, Readiness, encode_counter, new_registry};
+use kvasir_router::metrics::RequestMetrics;
+use kvasir_router::routing::{Routing, RoutingError};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::{fmt, io};
+use tokio::net::TcpListener;
+use tokio::select;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Why the process ends, other than by a signal.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The index cannot be asked, or requests cannot be written down.
+    #[error(transparent)]
+    Routing(#[from] RoutingError),
+    /// A tokenizer cannot be used.
+    #[error(transparent)]
+    Tokenizer(#[from] FileError),
+    /// A port cannot be opened.
+    #[error(
+        "{option}: cannot listen on {address}: {error}; choose another address with --{option}"
+    )]
+    Listen {
+        /// The option.
+        option: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// A task failed, or stopping took longer than it may.
+    #[error(transparent)]
+    End(#[from] EndError),
+}
+
+/// What runs in the background.
+struct Running {
+    tasks: Tasks,
+    /// The side port and the file of requests, which stop last.
+    side: Tasks,
+    stop: CancellationToken,
+    stop_side: CancellationToken,
+    readiness: Readiness,
+}
+
+/// Runs a gateway until `signal` is ready, then stops in order: first the port, once its requests are answered, and all that
+/// lists and syncs; then the side port.
+///
+/// # Errors
+/// If a file or a port cannot be had, a task fails, or stopping takes too long.
+pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(), RunError> {
+    let (listener, http_listener) = listen(&config).await?;
+    let drain_timeout = config.process.drain_timeout;
+    let mut running = start(config, listener, http_listener)?;
+    let fault = select! {
+        () = pin!(signal) => None,
+        fault = running.tasks.next_ended() => fault,
+        fault = running.side.next_ended() => fault,
+    };
+    if let Some(Ended { name, outcome }) = &fault {
+        tracing::error!(task = name, ?outcome, "a task ended early: the gateway stops");
+    }
+    let stopping = running.readiness.hold("stopping");
+    tracing::info!("stopping");
+    let deadline = Instant::now() + drain_timeout;
+    running.stop.cancel();
+    let is_stopped = running.tasks.end(deadline).await;
+    // Until now it showed that the gateway stops.
+    running.stop_side.cancel();
+    let is_clean = running.side.end(deadline).await && is_stopped;
+    drop(stopping);
+    tasks::end(fault, is_clean, drain_timeout)?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+async fn listen(config: &Config) -> Result<(TcpListener, TcpListener), RunError> {
+    let bind = async |option, address| {
+        let bound = TcpListener::bind(address).await;
+        bound.map_err(|error| RunError::Listen { option, address, error })
+    };
+    let api = bind("listen", config.process.listen).await?;
+    let http = bind("http-listen", config.process.http.listen).await?;
+    tracing::info!(
+        api = api.local_addr().ok().map(tracing::field::display),
+        http = http.local_addr().ok().map(tracing::field::display),
+        "listening"
+    );
+    Ok((api, http))
+}
+
+fn start(
+    config: Config,
+    listener: TcpListener,
+    http_listener: TcpListener,
+) -> Result<Running, RunError> {
+    let mut routing = Routing::new(&config.routing)?;
+    let mut registry = new_registry();
+    let route_metrics = RequestMetrics::registered(&mut registry);
+    let metrics = GatewayMetrics::registered(&mut registry);
+    let connections = ConnectionMetrics::default();
+    connections.register(&mut registry, "api");
+    routing.register(&mut registry);
+
+    let client = EngineClient::new(&config.engines);
+    let render_url = config.tokens.render_url.clone();
+    let renderer = Renderer::new(client.clone(), render_url, config.tokens.render_timeout);
+    let parts = Parts {
+        fleet: Arc::clone(&routing.fleet),
+        directory: Directory::new(routing.listed(), &config.engines),
+        client,
+        tokens: Tokens::new(&config.tokens, renderer)?,
+        metrics,
+        route_metrics,
+        recorder: routing.recorder.clone(),
+    };
+    let limits = ServerLimits {
+        connections: config.connections_max,
+        in_flight: config.in_flight_max,
+        body_bytes: config.body_bytes_max,
+        body_timeout: config.body_timeout,
+    };
+    let (stop, stop_side) = (CancellationToken::new(), CancellationToken::new());
+    let gateway = Arc::new(Gateway::new(parts, config, stop.clone()));
+    registry.register_collector(Box::new(CacheCounts(Arc::clone(&gateway))));
+    let (of_routing, of_gateway) = (routing.problems(), gateway.problems());
+    let readiness = Readiness::with_problems(move || {
+        let mut problems = of_routing();
+        problems.extend(of_gateway());
+        problems
+    });
+    let unlisted = readiness.hold("waiting for an index that lists its workers");
+
+    let (mut tasks, mut side) = (Tasks::default(), Tasks::default());
+    tasks.spawn("api", serve(listener, gateway, limits, connections, stop.clone()));
+    let pages = vec![routing.busy_page()];
+    let metrics = Metrics::new(registry);
+    let http = http::serve(http_listener, metrics, readiness.clone(), pages, stop_side.clone());
+    side.spawn("http", async { Ok(http.await?) });
+    routing.start_recorder(&mut side, &stop_side);
+    routing.start(&mut tasks, &stop, unlisted);
+    Ok(Running { tasks, side, stop, stop_side, readiness })
+}
+
+/// How often tokens of earlier prompts served.
+#[derive(Debug)]
+struct CacheCounts(Arc<Gateway>);
+
+impl Collector for CacheCounts {
+    fn encode(&self, mut to: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let (hits, misses) = self.0.token_cache_counts();
+        let rows = [("hit", hits), ("miss", misses)];
+        let rows = rows.map(|(outcome, count)| (vec![("outcome", outcome.to_owned())], count));
+        let help = "Prompts whose tokens were known from an earlier one, and those whose were not";
+        encode_counter(&mut to, "gateway_token_cache", help, rows.into())
+    }
+}

@@ -1,0 +1,159 @@
+use super::{Options, TokenSource};
+use hyper::Uri;
+use kvasir_process::config::ConfigError;
+use kvasir_process::options::{ProcessConfig, count, positive};
+use kvasir_proto::limits::NAME_BYTES_MAX;
+use kvasir_proto::types::WorkerId;
+use kvasir_router::config::RoutingConfig;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Most other workers that get one request.
+const RETRIES_MAX: u32 = 16;
+
+/// Checked options.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Ports, logs and how the process stops.
+    pub process: ProcessConfig,
+    /// How workers are found and chosen.
+    pub routing: RoutingConfig,
+    /// Tenant whose models are served.
+    pub tenant: String,
+    /// Where tokens come from.
+    pub tokens: TokensConfig,
+    /// How engines are asked.
+    pub engines: EngineConfig,
+    /// How many other workers get a request that its worker failed.
+    pub retries: u32,
+    /// Longest wait for the body of a client's request.
+    pub body_timeout: Duration,
+    /// Most bytes of it.
+    pub body_bytes_max: usize,
+    /// Most requests at a time.
+    pub in_flight_max: usize,
+    /// Most connections of clients.
+    pub connections_max: usize,
+}
+
+/// Where the tokens of prompts come from.
+#[derive(Debug, Clone)]
+pub struct TokensConfig {
+    /// The source.
+    pub source: TokenSource,
+    /// Files with tokenizers, by model; "" for all models.
+    pub files: BTreeMap<String, PathBuf>,
+    /// Server that renders; the engines if none.
+    pub render_url: Option<Uri>,
+    /// Longest wait for it.
+    pub render_timeout: Duration,
+    /// Most memory for the tokens of earlier prompts.
+    pub cache_bytes: usize,
+}
+
+/// How engines are asked.
+#[derive(Debug, Clone)]
+pub struct EngineConfig {
+    /// Addresses that the options state, by worker.
+    pub addresses: BTreeMap<WorkerId, Uri>,
+    /// Longest wait for a connection.
+    pub connect_timeout: Duration,
+    /// Longest wait for the first bytes of a stream, and for all of another answer.
+    pub answer_timeout: Duration,
+    /// Longest pause in a stream.
+    pub stall_timeout: Duration,
+}
+
+impl Config {
+    /// Checks options.
+    ///
+    /// # Errors
+    /// If one of them is missing or cannot be used; the error names it.
+    pub fn check(options: &Options) -> Result<Self, ConfigError> {
+        if options.retries > RETRIES_MAX {
+            let why = format!("is {}, at most {RETRIES_MAX}", options.retries);
+            return Err(ConfigError::invalid("retries", why));
+        }
+        if options.tenant.len() > NAME_BYTES_MAX {
+            let why = format!("must have at most {NAME_BYTES_MAX} bytes");
+            return Err(ConfigError::invalid("tenant", why));
+        }
+        let engines = EngineConfig {
+            addresses: addresses(&options.engine)?,
+            connect_timeout: positive("connect-timeout", options.connect_timeout)?,
+            answer_timeout: positive("answer-timeout", options.answer_timeout)?,
+            stall_timeout: positive("stall-timeout", options.stall_timeout)?,
+        };
+        Ok(Self {
+            process: options.process.check()?,
+            routing: RoutingConfig::check(&options.routing)?,
+            tenant: options.tenant.clone(),
+            tokens: tokens(options)?,
+            engines,
+            retries: options.retries,
+            body_timeout: positive("body-timeout", options.body_timeout)?,
+            body_bytes_max: count("body-bytes", options.body_bytes.0)?,
+            in_flight_max: count("max-in-flight", options.max_in_flight)?,
+            connections_max: count("max-connections", options.max_connections)?,
+        })
+    }
+}
+
+fn addresses(given: &[String]) -> Result<BTreeMap<WorkerId, Uri>, ConfigError> {
+    const FIELD: &str = "engine";
+    let mut addresses = BTreeMap::new();
+    for text in given {
+        let refused = |why: String| ConfigError::invalid(FIELD, format!("{text:?}: {why}"));
+        let Some((worker, url)) = text.split_once('=') else {
+            return Err(refused("must be WORKER=URL".to_owned()));
+        };
+        let worker = WorkerId::new(worker).map_err(|error| refused(error.to_string()))?;
+        let url = read_address(url).map_err(refused)?;
+        if addresses.insert(worker, url).is_some() {
+            return Err(refused("this worker has an address already".to_owned()));
+        }
+    }
+    Ok(addresses)
+}
+
+fn tokens(options: &Options) -> Result<TokensConfig, ConfigError> {
+    const FIELD: &str = "tokenizer";
+    let mut files = BTreeMap::new();
+    for text in &options.tokenizer {
+        let (model, file) = text.split_once('=').unwrap_or(("", text));
+        if file.is_empty() || files.insert(model.to_owned(), PathBuf::from(file)).is_some() {
+            let why = format!("{text:?}: must be one FILE, or MODEL=FILE once for each model");
+            return Err(ConfigError::invalid(FIELD, why));
+        }
+    }
+    let default = if files.is_empty() { TokenSource::Render } else { TokenSource::File };
+    let source = options.tokens.unwrap_or(default);
+    if (source == TokenSource::File) == files.is_empty() {
+        let why = format!("is {source}, which goes {} tokenizer", with(files.is_empty()));
+        return Err(ConfigError::invalid("tokens", why));
+    }
+    let render_url = options.render_url.as_deref().map(read_address).transpose();
+    Ok(TokensConfig {
+        source,
+        files,
+        render_url: render_url.map_err(|why| ConfigError::invalid("render-url", why))?,
+        render_timeout: positive("render-timeout", options.render_timeout)?,
+        cache_bytes: options.token_cache_bytes.0,
+    })
+}
+
+const fn with(is_with: bool) -> &'static str {
+    if is_with { "with a" } else { "without a" }
+}
+
+/// An address of an engine: `http://HOST:PORT`, with a path if its API lies behind one.
+///
+/// # Errors
+/// If it is none: the message says why.
+pub(crate) fn read_address(text: &str) -> Result<Uri, String> {
+    let why = "must be http://HOST:PORT";
+    let uri: Uri = text.trim_end_matches('/').parse().map_err(|error| format!("{why}: {error}"))?;
+    let is_good = uri.scheme_str() == Some("http") && uri.host().is_some() && uri.query().is_none();
+    if is_good { Ok(uri) } else { Err(format!("{text:?} {why}")) }
+}

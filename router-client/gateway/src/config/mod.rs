@@ -1,0 +1,25 @@
+//! Configuration of the process: flags, then environment, then file, then defaults; checked as a whole before any port is
+//! opened.
+
+mod check;
+mod options;
+
+pub use check::{Config, EngineConfig, TokensConfig};
+pub use options::{Options, TokenSource};
+
+use kvasir_process::config::{Action, ConfigError, Options as _, read as read_options};
+use std::ffi::OsString;
+
+/// Name of the program.
+pub const PROGRAM: &str = Options::PROGRAM;
+
+/// Reads the command line, the environment and the file, and checks all of it.
+///
+/// # Errors
+/// If anything cannot be read, understood or used; the error names it.
+pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Action<Config>, ConfigError> {
+    read_options::<Options, Config>(arguments, Config::check)
+}
+
+#[cfg(test)]
+mod read_test;

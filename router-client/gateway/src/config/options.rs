@@ -1,0 +1,118 @@
+use clap::Args;
+use kvasir_process::config;
+use kvasir_process::options::ProcessOptions;
+use kvasir_process::text::{ByteCount, Span, optional};
+use kvasir_router::config::RoutingOptions;
+use serde::Serialize;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// What may be configured, each option by flag, environment and file alike.
+#[derive(Debug, Clone, PartialEq, Args, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Options {
+    /// Where a worker's engine answers, WORKER=URL, such as gpu-0=http://10.0.0.7:8000. Repeat the flag (or put , between)
+    /// for more workers. Others are asked at the address in their label http
+    #[arg(long, value_name = "WORKER=URL", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub engine: Vec<String>,
+    /// Tenant whose models are served
+    #[arg(long, value_name = "TENANT", default_value = "")]
+    pub tenant: String,
+    /// Where the tokens of a prompt come from: file (the tokenizers given with tokenizer), render (the engines' own endpoint)
+    /// or none (load alone decides). If not set: file if there is a tokenizer, else render
+    #[arg(long, value_name = "SOURCE")]
+    #[serde(serialize_with = "optional::serialize")]
+    pub tokens: Option<TokenSource>,
+    /// A tokenizer.json, with its tokenizer_config.json beside it for chat templates; MODEL=FILE for one model only. Repeat
+    /// the flag (or put ; between) for more models
+    #[arg(long, value_name = "FILE", value_delimiter = ';')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tokenizer: Vec<String>,
+    /// Server that renders prompts, such as that of vllm launch render; the engines themselves if not set
+    #[arg(long, value_name = "URL")]
+    pub render_url: Option<String>,
+    /// Longest wait for rendered tokens; after it, load alone decides
+    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(5))]
+    pub render_timeout: Span,
+    /// Most memory for the tokens of earlier prompts
+    #[arg(long, value_name = "BYTES", default_value_t = ByteCount(64 << 20))]
+    pub token_cache_bytes: ByteCount,
+    /// How many other workers get a request that its worker failed before the first byte of its answer
+    #[arg(long, value_name = "COUNT", default_value_t = 2)]
+    pub retries: u32,
+    /// Longest wait for a connection to an engine
+    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(2))]
+    pub connect_timeout: Span,
+    /// Longest wait for an engine's answer: for the first bytes of a stream, else for all of it
+    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(600))]
+    pub answer_timeout: Span,
+    /// Longest pause in an engine's stream
+    #[arg(long, value_name = "TIME", default_value_t = Span(Duration::from_secs(120)))]
+    pub stall_timeout: Span,
+    /// Longest wait for the body of a client's request
+    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(30))]
+    pub body_timeout: Span,
+    /// Most bytes of a client's request
+    #[arg(long, value_name = "BYTES", default_value_t = ByteCount(16 << 20))]
+    pub body_bytes: ByteCount,
+    /// Most requests at a time; more are refused
+    #[arg(long, value_name = "COUNT", default_value_t = 4_096)]
+    pub max_in_flight: usize,
+    /// Most connections of clients; more are closed at once
+    #[arg(long, value_name = "COUNT", default_value_t = 8_192)]
+    pub max_connections: usize,
+    /// How workers are found and chosen.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub routing: RoutingOptions,
+    /// Ports, logs and how the process stops.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub process: ProcessOptions,
+}
+
+impl config::Options for Options {
+    const PROGRAM: &'static str = "gateway";
+    const ABOUT: &'static str = "Example gateway of Kvasir, the KV-cache index: an OpenAI-compatible front of a fleet that \
+         sends each request to the worker that has most of its prompt cached and least to do";
+    const EXAMPLE: &'static str = "--indexer http://127.0.0.1:50051";
+    const VARIABLE_PREFIX: &'static str = "KVASIR_GATEWAY_";
+    const DEFAULTS: &'static [(&'static str, &'static str)] =
+        &[("listen", "127.0.0.1:8000"), ("http-listen", "127.0.0.1:9094")];
+}
+
+/// Where the tokens of a prompt come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenSource {
+    /// Tokenizers in files.
+    File,
+    /// The engines' own endpoint.
+    Render,
+    /// Nowhere.
+    None,
+}
+
+impl TokenSource {
+    const ALL: [(Self, &'static str); 3] =
+        [(Self::File, "file"), (Self::Render, "render"), (Self::None, "none")];
+}
+
+impl fmt::Display for TokenSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::ALL.iter().find(|(source, _)| source == self);
+        f.write_str(name.map_or("", |(_, name)| name))
+    }
+}
+
+impl FromStr for TokenSource {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.iter().find(|(_, name)| *name == text);
+        found
+            .map(|(source, _)| *source)
+            .ok_or_else(|| format!("{text:?} is not one of file, render, none"))
+    }
+}

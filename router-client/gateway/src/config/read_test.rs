@@ -1,0 +1,49 @@
+use super::*;
+use std::time::Duration;
+
+fn with(arguments: &[&str]) -> Result<Config, String> {
+    let own = ["gateway", "--indexer", "127.0.0.1:50051"];
+    match read(own.iter().chain(arguments).map(OsString::from)) {
+        Ok(Action::Run(config)) => Ok(*config),
+        Ok(Action::Print(text)) => Err(text),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[test]
+fn the_defaults_need_an_index_only() {
+    let config = with(&[]).expect("defaults");
+    assert_eq!(config.routing.shards, [["http://127.0.0.1:50051"]]);
+    assert_eq!((config.tokens.source, config.retries), (TokenSource::Render, 2));
+    assert_eq!(config.engines.answer_timeout, Duration::from_secs(600));
+    assert_eq!(config.process.listen.port(), 8000);
+}
+
+#[test]
+fn a_tokenizer_is_the_source_of_tokens() {
+    let config = with(&["--tokenizer", "a.json;m=b.json"]).expect("options");
+    assert_eq!(config.tokens.source, TokenSource::File);
+    let files: Vec<_> = config.tokens.files.iter().map(|(model, at)| (&**model, at)).collect();
+    assert_eq!(files, [("", &"a.json".into()), ("m", &"b.json".into())]);
+}
+
+#[test]
+fn what_cannot_be_used_is_refused_by_name() {
+    for (arguments, expected) in [
+        (&["--engine", "w"][..], "engine: \"w\": must be WORKER=URL"),
+        (&["--engine", "w=https://a"], "engine: \"w=https://a\": \"https://a\" must be http://"),
+        (&["--engine", "w=http://a,w=http://b"], "engine: \"w=http://b\": this worker has"),
+        (&["--tokens", "file"], "tokens: is file, which goes with a tokenizer"),
+        (&["--tokens", "render", "--tokenizer", "a"], "tokens: is render, which goes without a"),
+        (&["--tokens", "guess"], "is not one of file, render, none"),
+        (&["--tokenizer", "a;b"], "tokenizer: \"b\": must be one FILE"),
+        (&["--render-url", "a:1"], "render-url: "),
+        (&["--retries", "17"], "retries: is 17, at most 16"),
+        (&["--body-bytes", "0"], "body-bytes: is 0"),
+        (&["--answer-timeout", "0s"], "answer-timeout: is 0s"),
+        (&["--queue-timeout", "1m"], "queue-timeout: is 60s, at most 25s"),
+    ] {
+        let error = with(arguments).expect_err(expected);
+        assert!(error.contains(expected), "{arguments:?}: {error}");
+    }
+}

@@ -1,0 +1,149 @@
+//! Errors as OpenAI's clients read them.
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use hyper::StatusCode;
+use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use router_client::route::SelectError;
+use router_client::router::RouteError;
+use serde_json::{Value, json};
+use std::fmt;
+
+/// What a client is told to wait where workers are busy, in seconds.
+const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
+
+/// A request that gets no answer of an engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiError {
+    status: StatusCode,
+    kind: &'static str,
+    code: Option<&'static str>,
+    /// The field of the request that is wrong.
+    field: Option<String>,
+    message: String,
+}
+
+impl ApiError {
+    fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
+        Self { status, kind, code: None, field: None, message: message.into() }
+    }
+
+    /// A field of the request cannot be used.
+    pub fn invalid(field: impl Into<String>, problem: impl fmt::Display) -> Self {
+        let field = field.into();
+        let message = format!("{field}: {problem}");
+        let error = Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message);
+        Self { field: Some(field), ..error }
+    }
+
+    /// The request as a whole cannot be read.
+    pub fn malformed(problem: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", problem)
+    }
+
+    /// No worker serves that model.
+    #[must_use]
+    pub fn unknown_model(model: &str, known: &[String]) -> Self {
+        let message = format!("The model `{model}` does not exist. Models served: {known:?}");
+        let error = Self::new(StatusCode::NOT_FOUND, "invalid_request_error", message);
+        Self { field: Some("model".to_owned()), code: Some("model_not_found"), ..error }
+    }
+
+    /// There is no such page.
+    #[must_use]
+    pub fn no_page(path: &str) -> Self {
+        let message = format!("There is no page {path:?}");
+        Self::new(StatusCode::NOT_FOUND, "invalid_request_error", message)
+    }
+
+    /// The page has another method.
+    #[must_use]
+    pub fn no_method(method: &str) -> Self {
+        let message = format!("This page has no method {method}");
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message)
+    }
+
+    /// The request is larger than it may be.
+    #[must_use]
+    pub fn too_large(bytes_max: usize) -> Self {
+        let message = format!("The request has more than {bytes_max} bytes");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", message)
+    }
+
+    /// The request's body did not arrive in time.
+    #[must_use]
+    pub fn too_slow() -> Self {
+        let message = "The request did not arrive in time";
+        Self::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", message)
+    }
+
+    /// There is no room for the request now.
+    pub fn overloaded(message: impl Into<String>) -> Self {
+        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded_error", message);
+        Self { code: Some("overloaded"), ..error }
+    }
+
+    /// The workers that were asked all failed.
+    pub fn failed(message: impl Into<String>) -> Self {
+        let error = Self::new(StatusCode::BAD_GATEWAY, "api_error", message);
+        Self { code: Some("engine_failed"), ..error }
+    }
+
+    /// A fault of the gateway.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "api_error", message)
+    }
+
+    /// The HTTP status.
+    #[must_use]
+    pub const fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// What happened.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The error as a client reads it.
+    #[must_use]
+    pub fn json(&self) -> Value {
+        json!({"error": {
+            "message": self.message, "type": self.kind, "param": self.field, "code": self.code,
+        }})
+    }
+}
+
+impl From<&RouteError> for ApiError {
+    fn from(error: &RouteError) -> Self {
+        const WORKER: &str = "nvext.backend_instance_id";
+        match error {
+            RouteError::Config(_) => Self::malformed(error.to_string()),
+            RouteError::DuplicateId => Self::internal(error.to_string()),
+            RouteError::QueueFull
+            | RouteError::QueueTimeout(_)
+            | RouteError::Select(
+                SelectError::AllBusy { .. }
+                | SelectError::NoWorkers
+                | SelectError::NoneAllowed { .. },
+            ) => Self::overloaded(error.to_string()),
+            RouteError::Select(SelectError::NoTarget | SelectError::UnknownTarget) => {
+                Self::invalid(WORKER, error)
+            }
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = Response::new(Body::from(self.json().to_string()));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
+        }
+        response
+    }
+}

@@ -1,0 +1,131 @@
+//! A request with all that is known before a worker is chosen.
+
+use super::{Gateway, bytes};
+use crate::engines::Target;
+use crate::error::ApiError;
+use crate::request::{ApiRequest, Kind};
+use crate::tokens::Found;
+use axum::body::Bytes;
+use kvasir_proto::convert::ModelType;
+use kvasir_proto::hash::Namespace;
+use kvasir_proto::types::{LocalHash, SequenceHash};
+use kvasir_router::fleet::Partition;
+use router_client::router::Hints;
+use router_client::{HashedPrompt, Prompt};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Bytes of a prompt that make about one token, where tokens are not known.
+const TOKEN_BYTES: usize = 4;
+
+/// A request to be served.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) request: ApiRequest,
+    pub(super) target: Target,
+    pub(super) partition: Partition,
+    /// Without hashes, if its tokens are not known.
+    pub(super) prompt: HashedPrompt,
+    pub(super) hints: Hints,
+    pub(super) began: Instant,
+    /// How long hashing took.
+    pub(super) hashing: Duration,
+    /// When an answer has to have begun.
+    pub(super) deadline: Instant,
+}
+
+impl Gateway {
+    /// Finds the model and the tokens of a request.
+    pub(super) async fn job(&self, request: ApiRequest, began: Instant) -> Result<Job, ApiError> {
+        let directory = &self.parts.directory;
+        let tenant = &self.config.tenant;
+        let unknown = || ApiError::unknown_model(&request.model, &directory.models(tenant));
+        let target = directory.target(tenant, &request.model).ok_or_else(unknown)?;
+        let partition = self.parts.fleet.partition(&target.partition).ok_or_else(unknown)?;
+        let engines = directory.addresses(&target.partition);
+        let found = self.parts.tokens.of(&request, &engines).await?;
+        let block_size = partition.block_size.get();
+        let hashing_began = Instant::now();
+        let prompt = match &found {
+            Found::Tokens(tokens, all) => {
+                let namespace =
+                    Namespace { lora_name: &target.adapter, cache_salt: request.cache_salt() };
+                let prompt = Prompt {
+                    tenant: target.partition.tenant(),
+                    namespace,
+                    ..Prompt::new(target.partition.model(), block_size, tokens)
+                };
+                HashedPrompt { input_tokens: *all, ..prompt.hashed() }
+            }
+            Found::Unknown(_) => HashedPrompt {
+                model: target.partition.model().to_owned(),
+                tenant: target.partition.tenant().to_owned(),
+                block_size,
+                input_tokens: about(&request),
+                local_hashes: Vec::new(),
+                minimum_overlap_blocks: 1,
+                top_k: 0,
+            },
+        };
+        let unknown = match found {
+            Found::Tokens(..) => None,
+            Found::Unknown(why) => Some(why),
+        };
+        self.parts.metrics.tokens(unknown);
+        let mut hints = request.hints().clone();
+        hints.queue_timeout = Some(self.config.routing.queue_timeout);
+        hints.adapter = Some(target.adapter.clone()).filter(|adapter| !adapter.is_empty());
+        hints.filter.model_type = Some(match request.kind {
+            Kind::Chat => ModelType::Chat,
+            Kind::Completion => ModelType::Completions,
+        });
+        let hashing = hashing_began.elapsed();
+        let deadline = began + self.config.engines.answer_timeout;
+        Ok(Job { request, target, partition, prompt, hints, began, hashing, deadline })
+    }
+}
+
+impl Job {
+    /// The name of the prompt's first block, if its tokens are known and fill one.
+    pub(super) fn first_block(&self) -> Option<SequenceHash> {
+        let first = self.prompt.local_hashes.first().copied().map(LocalHash);
+        kvasir_proto::hash::sequence_hashes(first.as_slice()).next()
+    }
+
+    /// What the engine gets, with what a prefill worker returned.
+    pub(super) fn body(&self, parameters: Option<Value>) -> Bytes {
+        let mut body = self.request.body.clone();
+        if self.request.is_stream {
+            // The engine says how many tokens there were; a client that did not ask is not told.
+            let options = body.entry("stream_options").or_insert_with(|| json!({}));
+            if let Some(options) = options.as_object_mut() {
+                options.insert("include_usage".to_owned(), Value::Bool(true));
+            } else {
+                *options = json!({"include_usage": true});
+            }
+        }
+        self.add_salt(&mut body);
+        if let Some(parameters) = parameters {
+            body.insert("kv_transfer_params".to_owned(), parameters);
+        }
+        bytes(body)
+    }
+
+    /// The salt of the extension, as engines know it.
+    pub(super) fn add_salt(&self, body: &mut serde_json::Map<String, Value>) {
+        if let Some(salt) = &self.request.extension.cache_salt {
+            body.entry("cache_salt").or_insert_with(|| Value::String(salt.clone()));
+        }
+    }
+}
+
+/// About how many tokens a prompt has.
+fn about(request: &ApiRequest) -> u64 {
+    let field = match request.kind {
+        Kind::Chat => "messages",
+        Kind::Completion => "prompt",
+    };
+    let text = request.body.get(field).map(Value::to_string).unwrap_or_default();
+    (text.len() / TOKEN_BYTES).max(1) as u64
+}

@@ -1,0 +1,409 @@
+//! One request, from its tokens to the end of its answer: a worker is chosen, the engine is asked, and another one if that
+//! fails before the first byte.
+
+mod job;
+mod next_turn;
+mod prefill;
+mod serving;
+mod stream;
+
+use crate::answer::Tally;
+use crate::config::Config;
+use crate::engines::{Answer, Directory, EngineClient, Sent};
+use crate::error::ApiError;
+use crate::metrics::{End, GatewayMetrics};
+use crate::mismatch::{Mismatches, Verdict};
+use crate::request::ApiRequest;
+use crate::tokens::Tokens;
+use axum::body::{Body, Bytes};
+use axum::response::{IntoResponse, Response};
+use hyper::StatusCode;
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use job::Job;
+use kvasir_proto::types::WorkerId;
+use kvasir_router::fleet::Fleet;
+use kvasir_router::metrics::RequestMetrics;
+use kvasir_router::recorder::Recorder;
+use next_turn::NextTurn;
+use parking_lot::Mutex;
+use router_client::router::{Hints, IndexUse, Placement, RouteError};
+use serde_json::{Map, Value, json};
+use serving::{Ending, Serving};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::select;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Most conversations that are computed ahead at a time.
+const SPECULATIONS_MAX: usize = 64;
+/// Tells the client which worker answered.
+const WORKER_HEADER: HeaderName = HeaderName::from_static("x-kvasir-worker");
+
+/// What requests are served with.
+#[derive(Debug)]
+pub struct Parts {
+    /// The routers.
+    pub fleet: Arc<Fleet>,
+    /// Where engines are.
+    pub directory: Directory,
+    /// How they are asked.
+    pub client: EngineClient,
+    /// Where tokens come from.
+    pub tokens: Tokens,
+    /// What the gateway counts.
+    pub metrics: GatewayMetrics,
+    /// What routers count.
+    pub route_metrics: RequestMetrics,
+    /// Where requests are written down.
+    pub recorder: Recorder,
+}
+
+/// Serves requests.
+#[derive(Debug)]
+pub struct Gateway {
+    parts: Parts,
+    config: Config,
+    mismatches: Arc<Mutex<Mismatches>>,
+    began: Instant,
+    /// Conversations that are computed ahead.
+    speculations: TaskTracker,
+    stop: CancellationToken,
+}
+
+/// Why a worker did not answer a request.
+enum Failure {
+    /// No worker will.
+    Final(ApiError),
+    /// Another one may.
+    OfWorker(WorkerId, String),
+    /// Workers whose engines' addresses are not known stand in the way.
+    Unaddressed,
+}
+
+impl Gateway {
+    /// Serves until `stop` is cancelled: then nothing is computed ahead any more.
+    #[must_use]
+    pub fn new(parts: Parts, config: Config, stop: CancellationToken) -> Self {
+        Self {
+            parts,
+            config,
+            mismatches: Arc::default(),
+            began: Instant::now(),
+            speculations: TaskTracker::new(),
+            stop,
+        }
+    }
+
+    /// What is not well, a line each.
+    pub fn problems(&self) -> impl Fn() -> Vec<String> + Send + Sync + use<> {
+        let (directory, mismatches) = (self.parts.directory.clone(), Arc::clone(&self.mismatches));
+        move || {
+            let mut problems = directory.problems();
+            problems.extend(mismatches.lock().mismatched().into_iter().map(|key| {
+                format!("{key}: the prompts' tokens are not those of the engines: compare tokenizer and chat template")
+            }));
+            problems
+        }
+    }
+
+    /// What the gateway counts.
+    #[must_use]
+    pub const fn metrics(&self) -> &GatewayMetrics {
+        &self.parts.metrics
+    }
+
+    /// How often the tokens of an earlier prompt served, and how often there were none.
+    #[must_use]
+    pub fn token_cache_counts(&self) -> (u64, u64) {
+        self.parts.tokens.cache_counts()
+    }
+
+    /// Waits until nothing is computed ahead any more.
+    pub async fn end(&self) {
+        self.speculations.close();
+        self.speculations.wait().await;
+    }
+
+    /// The models that are served, as OpenAI lists them.
+    #[must_use]
+    pub fn models(&self) -> Value {
+        let models = self.parts.directory.models(&self.config.tenant);
+        let models = models
+            .iter()
+            .map(|id| json!({"id": id, "object": "model", "created": 0, "owned_by": "kvasir"}));
+        json!({"object": "list", "data": models.collect::<Vec<_>>()})
+    }
+
+    /// One model; none if it is not served.
+    ///
+    /// # Errors
+    /// If no worker serves it.
+    pub fn model(&self, id: &str) -> Result<Value, ApiError> {
+        let models = self.parts.directory.models(&self.config.tenant);
+        if !models.iter().any(|model| model == id) {
+            return Err(ApiError::unknown_model(id, &models));
+        }
+        Ok(json!({"id": id, "object": "model", "created": 0, "owned_by": "kvasir"}))
+    }
+
+    /// Serves a request. Dropping the future, or the body of the answer, ends the request at its engine.
+    pub async fn serve(self: &Arc<Self>, request: ApiRequest) -> Response {
+        let began = Instant::now();
+        let mut ending = Ending::new(self.parts.metrics.clone(), request.kind, began);
+        match self.answer(request, began, &mut ending).await {
+            Ok(response) => response,
+            Err(error) => {
+                self.parts.metrics.error(error.status());
+                let is_clients = error.status().is_client_error();
+                ending.set(if is_clients { End::Refused } else { End::Failed });
+                error.into_response()
+            }
+        }
+    }
+
+    async fn answer(
+        self: &Arc<Self>,
+        request: ApiRequest,
+        began: Instant,
+        ending: &mut Ending,
+    ) -> Result<Response, ApiError> {
+        let job = self.job(request, began).await?;
+        let mut hints = job.hints.clone();
+        let mut failures: Vec<String> = Vec::new();
+        loop {
+            match self.attempt(&job, &hints, ending).await {
+                Ok(response) => return Ok(response),
+                // A worker failed before: that says more than that nobody is left.
+                Err(Failure::Final(_)) if !failures.is_empty() => break,
+                Err(Failure::Final(error)) => return Err(error),
+                Err(Failure::Unaddressed) => {
+                    for worker in self.parts.directory.unaddressed(&job.target.partition) {
+                        hints = hints.excluding(&worker);
+                    }
+                }
+                Err(Failure::OfWorker(worker, why)) => {
+                    tracing::warn!(%worker, why, "a worker failed a request");
+                    failures.push(format!("{worker}: {why}"));
+                    if failures.len() > self.config.retries as usize {
+                        break;
+                    }
+                    hints = hints.excluding(&worker);
+                    self.parts.metrics.retries.inc();
+                }
+            }
+        }
+        Err(ApiError::failed(format!("No worker answered. {}", failures.join("; "))))
+    }
+
+    /// Sends a request to one worker, with its prompt computed by a prefill worker if one was chosen.
+    async fn attempt(
+        self: &Arc<Self>,
+        job: &Job,
+        hints: &Hints,
+        ending: &mut Ending,
+    ) -> Result<Response, Failure> {
+        let pools = &job.partition.pools;
+        let mut placement = self.place(job, pools.select(&job.prompt, hints).await)?;
+        let mut computed_at = placement.decode.worker().clone();
+        let mut parameters = None;
+        if let Some(prefill) = &placement.prefill {
+            let at = prefill.worker().clone();
+            parameters = self.prefill(job, &mut placement).await;
+            if parameters.is_some() {
+                computed_at = at;
+            } else {
+                placement.prefill_failed();
+                drop(placement);
+                let local = pools.select_local(&job.prompt, hints).await;
+                placement = self.place(job, local)?;
+                computed_at = placement.decode.worker().clone();
+            }
+        }
+        let body = job.body(parameters);
+        let next = NextTurn::of(job, computed_at);
+        let mut serving = self.serving(job, placement, next.is_some());
+        let answer = self.ask(job, &mut serving, body).await?;
+        if !answer.status().is_success() {
+            return self.pass_on(answer, serving, ending).await;
+        }
+        match job.request.is_stream {
+            true => self.stream(job, answer, (serving, next), ending).await,
+            false => self.whole(answer, (serving, next), ending).await,
+        }
+    }
+
+    /// Takes a placement in, if there is one.
+    fn place(
+        &self,
+        job: &Job,
+        placed: Result<Placement, RouteError>,
+    ) -> Result<Placement, Failure> {
+        let placement = placed.map_err(|error| {
+            self.parts.route_metrics.rejected(&error);
+            Failure::Final(ApiError::from(&error))
+        })?;
+        let computing = placement.prefill.as_ref().unwrap_or(&placement.decode);
+        self.parts.route_metrics.chosen(computing.choice(), &job.prompt, job.hashing);
+        self.parts.route_metrics.prefill(placement.prefill_outcome);
+        if let IndexUse::Answered { holding_ranks, .. } = computing.index_use() {
+            self.compare(job, *holding_ranks > 0);
+        }
+        Ok(placement)
+    }
+
+    /// Looks whether the prompt's tokens are those of the engines.
+    fn compare(&self, job: &Job, is_held: bool) {
+        let Some(first) = job.first_block() else { return };
+        let partition = &job.target.partition;
+        let has_blocks = self.parts.directory.has_blocks(partition);
+        let mut mismatches = self.mismatches.lock();
+        let now = self.began.elapsed();
+        let verdict = mismatches.asked(partition, first, (is_held, has_blocks), now);
+        if verdict == Verdict::Unchanged {
+            return;
+        }
+        let count = mismatches.mismatched().len();
+        drop(mismatches);
+        self.parts.metrics.mismatched.set(i64::try_from(count).unwrap_or(i64::MAX));
+        if verdict == Verdict::Matched {
+            tracing::info!(%partition, "the prompts' tokens are those of the engines, again");
+            return;
+        }
+        self.parts.metrics.mismatches.inc();
+        tracing::warn!(
+            %partition,
+            "the prompts' tokens are not those of the engines: prompts come back, workers report blocks, and none is ever \
+             found; compare tokenizer and chat template with the engines'"
+        );
+    }
+
+    /// Sends the request to its decode worker, and waits for the head of the answer.
+    async fn ask(&self, job: &Job, serving: &mut Serving, body: Bytes) -> Result<Answer, Failure> {
+        let worker = serving.worker().clone();
+        let engine = self.parts.directory.engine(&job.target.partition, &worker.worker);
+        let Some(engine) = engine else { return Err(Failure::Unaddressed) };
+        let request_id = serving.request_id().to_owned();
+        let sent = Sent {
+            path: job.request.kind.path(),
+            body,
+            rank: engine.has_ranks.then_some(worker.rank),
+            request_id: Some(&request_id),
+        };
+        let asking = self.parts.client.send(&engine.address, sent);
+        match self.alive(serving, job.deadline, asking).await {
+            Some(Ok(answer)) => Ok(answer),
+            Some(Err(error)) => Err(serving.fail(error.to_string())),
+            None => Err(serving.fail("no answer in time".to_owned())),
+        }
+    }
+
+    /// Waits, while the request counts as alive. None at the deadline.
+    async fn alive<T>(
+        &self,
+        serving: &mut Serving,
+        deadline: Instant,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
+        let lease = self.config.routing.router.active.lease;
+        let mut signs = interval((lease / 3).max(Duration::from_millis(10)));
+        signs.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut work = pin!(timeout_at(deadline, work));
+        loop {
+            select! {
+                done = work.as_mut() => return done.ok(),
+                _ = signs.tick() => serving.is_alive(),
+            }
+        }
+    }
+
+    /// An answer that is no success: the engine's refusal goes to the client, its failure to the next worker.
+    async fn pass_on(
+        &self,
+        answer: Answer,
+        mut serving: Serving,
+        ending: &mut Ending,
+    ) -> Result<Response, Failure> {
+        let status = answer.status();
+        let is_failure = status.is_server_error()
+            || [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT].contains(&status);
+        if is_failure {
+            return Err(serving.fail(format!("status {status}")));
+        }
+        let deadline = Instant::now() + self.config.engines.answer_timeout;
+        let whole = match self.alive(&mut serving, deadline, answer.whole()).await {
+            Some(Ok(whole)) => whole,
+            Some(Err(error)) => return Err(serving.fail(error.to_string())),
+            None => return Err(serving.fail("no answer in time".to_owned())),
+        };
+        let response = respond(&serving, (whole.status, whole.content_type), whole.body.into());
+        ending.set(End::Refused);
+        Ok(response)
+    }
+
+    /// An answer that comes as a whole.
+    async fn whole(
+        self: &Arc<Self>,
+        answer: Answer,
+        (mut serving, next): (Serving, Option<NextTurn>),
+        ending: &mut Ending,
+    ) -> Result<Response, Failure> {
+        let deadline = Instant::now() + self.config.engines.answer_timeout;
+        let whole = match self.alive(&mut serving, deadline, answer.whole()).await {
+            Some(Ok(whole)) => whole,
+            Some(Err(error)) => return Err(serving.fail(error.to_string())),
+            None => return Err(serving.fail("no answer in time".to_owned())),
+        };
+        if serving.tally.whole(&whole.body).is_none() {
+            return Err(serving.fail("the answer is not JSON".to_owned()));
+        }
+        let response = respond(&serving, (whole.status, whole.content_type), whole.body.into());
+        let tally = serving.complete();
+        ending.set(End::Complete);
+        self.go_on(next, &tally);
+        Ok(response)
+    }
+
+    fn serving(&self, job: &Job, placement: Placement, keeps_text: bool) -> Serving {
+        let choice = placement.decode.choice();
+        let recorded = self.parts.recorder.begin(job.began, &job.prompt, choice);
+        let served = job.first_block().map(|first| (job.target.partition.clone(), first));
+        Serving::new(serving::Parts {
+            placement,
+            recorded,
+            served,
+            recorder: self.parts.recorder.clone(),
+            metrics: self.parts.metrics.clone(),
+            route_metrics: self.parts.route_metrics.clone(),
+            mismatches: Arc::clone(&self.mismatches),
+            gateway_began: self.began,
+            began: job.began,
+            tally: Tally::new(keeps_text),
+        })
+    }
+}
+
+/// The answer to a client: the engine's, with the worker's name.
+fn respond(
+    serving: &Serving,
+    (status, content_type): (StatusCode, Option<HeaderValue>),
+    body: Body,
+) -> Response {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    if let Some(content_type) = content_type {
+        headers.insert(CONTENT_TYPE, content_type);
+    }
+    if let Ok(worker) = HeaderValue::from_str(serving.worker().worker.as_str()) {
+        headers.insert(WORKER_HEADER, worker);
+    }
+    response
+}
+
+/// A body of a request as bytes.
+fn bytes(body: Map<String, Value>) -> Bytes {
+    Value::Object(body).to_string().into()
+}

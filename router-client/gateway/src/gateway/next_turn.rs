@@ -1,0 +1,148 @@
+//! `speculative_prefill`: after an answer, the conversation is computed together with the answer, so that the next turn finds
+//! all of it in the cache of the worker that has the rest.
+
+use super::job::Job;
+use super::prefill::one_token;
+use super::{Gateway, SPECULATIONS_MAX, bytes};
+use crate::answer::Tally;
+use crate::engines::Sent;
+use crate::request::{ApiRequest, Kind, Prompt};
+use kvasir_proto::types::WorkerKey;
+use router_client::route::Pin;
+use router_client::router::{Ended, Hints};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+
+/// A request whose conversation is to be computed ahead.
+#[derive(Debug)]
+pub(super) struct NextTurn {
+    request: ApiRequest,
+    worker: WorkerKey,
+}
+
+impl NextTurn {
+    /// None, unless the request asks for it.
+    pub(super) fn of(job: &Job, worker: WorkerKey) -> Option<Self> {
+        let is_asked = job.request.extension.speculative_prefill;
+        is_asked.then(|| Self { request: job.request.clone(), worker })
+    }
+
+    /// The conversation with the answer, to be computed and continued by one token. None if the next turn cannot be foreseen.
+    fn with_answer(self, answer: &str) -> Option<(ApiRequest, WorkerKey)> {
+        let Self { mut request, worker } = self;
+        let mut body = one_token(&request.body);
+        match request.kind {
+            Kind::Chat => {
+                let messages = body.get_mut("messages")?.as_array_mut()?;
+                messages.push(json!({"role": "assistant", "content": answer}));
+                // The next turn goes on behind the answer, not with another answer.
+                body.insert("add_generation_prompt".to_owned(), Value::Bool(false));
+            }
+            Kind::Completion => {
+                let prompts = request.prompts().ok()?;
+                let [Prompt::Text(prompt)] = prompts.as_slice() else { return None };
+                body.insert("prompt".to_owned(), Value::String(format!("{prompt}{answer}")));
+            }
+        }
+        request.body = body;
+        request.is_stream = false;
+        request.extension.speculative_prefill = false;
+        request.extension.token_data = None;
+        Some((request, worker))
+    }
+}
+
+impl Gateway {
+    /// Computes the next turn ahead, if the request asks for it, without anybody waiting for it.
+    pub(super) fn go_on(self: &Arc<Self>, next: Option<NextTurn>, tally: &Tally) {
+        let Some(next) = next else { return };
+        let metrics = &self.parts.metrics;
+        let turn = tally.text().and_then(|answer| next.with_answer(answer));
+        let Some((request, worker)) = turn else {
+            metrics.speculation("no_text");
+            return;
+        };
+        if self.speculations.len() >= SPECULATIONS_MAX || self.stop.is_cancelled() {
+            metrics.speculation("too_many");
+            return;
+        }
+        let gateway = Arc::clone(self);
+        self.speculations.spawn(async move {
+            let computing = gateway.compute_ahead(request, worker);
+            match gateway.stop.run_until_cancelled(computing).await {
+                Some(Ok(())) => gateway.parts.metrics.speculation("done"),
+                Some(Err(why)) => {
+                    tracing::debug!(why, "a conversation is not computed ahead");
+                    gateway.parts.metrics.speculation("failed");
+                }
+                None => gateway.parts.metrics.speculation("failed"),
+            }
+        });
+    }
+
+    async fn compute_ahead(&self, request: ApiRequest, worker: WorkerKey) -> Result<(), String> {
+        let job = self.job(request, Instant::now()).await.map_err(|at| at.message().to_owned())?;
+        let mut hints = Hints {
+            // It is worth the worker's idle time only.
+            queue_timeout: Some(Duration::ZERO),
+            expected_output_tokens: Some(1),
+            ..job.hints.clone()
+        };
+        hints.filter.model_type = None;
+        hints.filter.pin = Some(Pin { worker: worker.worker.clone(), rank: Some(worker.rank) });
+        let router = job.partition.router_for(&hints.filter);
+        let reservation = router.select_hashed(&job.prompt, &hints).await;
+        let reservation = reservation.map_err(|error| error.to_string())?;
+        let engine = self.parts.directory.engine(&job.target.partition, &worker.worker);
+        let engine = engine.ok_or_else(|| "the engine's address is not known".to_owned())?;
+        let mut body = job.request.body.clone();
+        job.add_salt(&mut body);
+        let sent = Sent {
+            path: job.request.kind.path(),
+            body: bytes(body),
+            rank: engine.has_ranks.then_some(worker.rank),
+            request_id: Some(reservation.request_id()),
+        };
+        let asking = async {
+            let answer = self.parts.client.send(&engine.address, sent).await?;
+            answer.whole().await
+        };
+        let answer = timeout_at(job.deadline, asking).await;
+        let answer = answer.map_err(|_late| "no answer in time".to_owned());
+        let answer = answer?.map_err(|error| error.to_string())?;
+        // Whether it failed is no sign of the worker's health: nobody waits for it.
+        let _freed = reservation.end(Ended::default());
+        if answer.status.is_success() { Ok(()) } else { Err(format!("status {}", answer.status)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kvasir_proto::types::WorkerId;
+
+    fn next(kind: Kind, body: &Value) -> Option<Value> {
+        let request = ApiRequest::read(kind, body.to_string().as_bytes()).expect("a request");
+        let worker = WorkerKey { worker: WorkerId::new("w").expect("a name"), rank: 0 };
+        let (request, _) = NextTurn { request, worker }.with_answer("answer")?;
+        Some(Value::Object(request.body))
+    }
+
+    #[test]
+    fn the_next_turn_begins_with_the_answer() {
+        let body =
+            json!({"model": "m", "messages": [{"role": "user", "content": "q"}], "stream": true});
+        let expected = json!({
+            "model": "m",
+            "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "answer"}],
+            "stream": false, "max_tokens": 1, "add_generation_prompt": false,
+        });
+        assert_eq!(next(Kind::Chat, &body), Some(expected));
+        let expected =
+            json!({"model": "m", "prompt": "p answer", "stream": false, "max_tokens": 1});
+        assert_eq!(next(Kind::Completion, &json!({"model": "m", "prompt": "p "})), Some(expected));
+        assert_eq!(next(Kind::Completion, &json!({"model": "m", "prompt": [1, 2]})), None);
+    }
+}

@@ -1,0 +1,201 @@
+//! A request under way at its workers, and what becomes of it.
+
+use super::Failure;
+use crate::answer::{EventKind, Tally};
+use crate::metrics::{End, GatewayMetrics};
+use crate::mismatch::Mismatches;
+use crate::request::Kind;
+use kvasir_proto::types::{PartitionKey, SequenceHash, WorkerKey};
+use kvasir_router::metrics::RequestMetrics;
+use kvasir_router::recorder::{Recorded, Recorder};
+use parking_lot::Mutex;
+use router_client::router::{Ended, Placement};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// Tokens of output between two reports to the router.
+const REPORT_TOKENS: u64 = 16;
+
+/// Counts a request as under way until it is dropped, and then as ended.
+#[derive(Debug)]
+pub(super) struct Ending {
+    metrics: GatewayMetrics,
+    kind: Kind,
+    began: Instant,
+    end: End,
+    /// Whether another one counts it.
+    is_handed_on: bool,
+}
+
+/// What a request is served with.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) placement: Placement,
+    pub(super) recorded: Option<Recorded>,
+    /// Model and first block of the prompt, if its tokens are known.
+    pub(super) served: Option<(PartitionKey, SequenceHash)>,
+    pub(super) recorder: Recorder,
+    pub(super) metrics: GatewayMetrics,
+    pub(super) route_metrics: RequestMetrics,
+    pub(super) mismatches: Arc<Mutex<Mismatches>>,
+    pub(super) gateway_began: Instant,
+    pub(super) began: Instant,
+    pub(super) tally: Tally,
+}
+
+/// A request at its worker. Dropping it frees the worker: the client has left.
+#[derive(Debug)]
+pub(super) struct Serving {
+    worker: WorkerKey,
+    /// None once the request has ended.
+    placement: Option<Placement>,
+    recorded: Option<Recorded>,
+    served: Option<(PartitionKey, SequenceHash)>,
+    recorder: Recorder,
+    metrics: GatewayMetrics,
+    route_metrics: RequestMetrics,
+    mismatches: Arc<Mutex<Mismatches>>,
+    gateway_began: Instant,
+    began: Instant,
+    request_id: String,
+    has_begun: bool,
+    reported: u64,
+    pub(super) tally: Tally,
+}
+
+// === impl Ending ===
+
+impl Ending {
+    pub(super) fn new(metrics: GatewayMetrics, kind: Kind, began: Instant) -> Self {
+        metrics.in_flight.inc();
+        // Unless something else is said, the client has left.
+        Self { metrics, kind, began, end: End::Cancelled, is_handed_on: false }
+    }
+
+    pub(super) const fn set(&mut self, end: End) {
+        self.end = end;
+    }
+
+    /// The same for the body of the answer, which lasts longer.
+    pub(super) fn hand_on(&mut self) -> Self {
+        self.is_handed_on = true;
+        let Self { kind, began, end, .. } = *self;
+        Self { metrics: self.metrics.clone(), kind, began, end, is_handed_on: false }
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if !self.is_handed_on {
+            self.metrics.in_flight.dec();
+            self.metrics.ended(self.kind, self.end, self.began.elapsed());
+        }
+    }
+}
+
+// === impl Serving ===
+
+impl Serving {
+    pub(super) fn new(parts: Parts) -> Self {
+        let Parts { placement, recorded, served, recorder, metrics, route_metrics, .. } = parts;
+        Self {
+            worker: placement.decode.worker().clone(),
+            request_id: placement.decode.request_id().to_owned(),
+            placement: Some(placement),
+            recorded,
+            served,
+            recorder,
+            metrics,
+            route_metrics,
+            mismatches: parts.mismatches,
+            gateway_began: parts.gateway_began,
+            began: parts.began,
+            has_begun: false,
+            reported: 0,
+            tally: parts.tally,
+        }
+    }
+
+    pub(super) const fn worker(&self) -> &WorkerKey {
+        &self.worker
+    }
+
+    pub(super) fn request_id(&self) -> &str {
+        &self.request_id
+    }
+
+    /// The request is still under way.
+    pub(super) fn is_alive(&mut self) {
+        if let Some(placement) = &mut self.placement {
+            placement.output_tokens(self.tally.output_tokens);
+        }
+    }
+
+    /// An event of the answer has come.
+    pub(super) fn event(&mut self, event: &[u8]) -> EventKind {
+        let kind = self.tally.event(event);
+        if kind == EventKind::Error {
+            return kind;
+        }
+        self.first_token();
+        let tokens = self.tally.output_tokens;
+        if tokens >= self.reported + REPORT_TOKENS {
+            self.reported = tokens;
+            self.is_alive();
+        }
+        kind
+    }
+
+    fn first_token(&mut self) {
+        if std::mem::replace(&mut self.has_begun, true) {
+            return;
+        }
+        self.metrics.first_token(self.began.elapsed());
+        if let Some(placement) = &mut self.placement {
+            placement.first_token();
+        }
+        if let Some(recorded) = &mut self.recorded {
+            recorded.first_token();
+        }
+    }
+
+    /// The answer is complete.
+    pub(super) fn complete(mut self) -> Tally {
+        self.metrics.output(self.tally.output_tokens);
+        if let Some((partition, first)) = self.served.take() {
+            let now = self.gateway_began.elapsed();
+            self.mismatches.lock().served(&partition, first, now);
+        }
+        self.end(Some(false));
+        std::mem::take(&mut self.tally)
+    }
+
+    /// The worker failed the request.
+    pub(super) fn fail(&mut self, why: String) -> Failure {
+        // What failed before its first byte is recorded where it is answered.
+        if !self.has_begun {
+            self.recorded = None;
+        }
+        self.end(Some(true));
+        Failure::OfWorker(self.worker.worker.clone(), why)
+    }
+
+    fn end(&mut self, has_failed: Option<bool>) {
+        let Some(mut placement) = self.placement.take() else { return };
+        placement.output_tokens(self.tally.output_tokens);
+        let cached_tokens = self.tally.cached_tokens;
+        let freed = placement.decode.end(Ended { has_failed, cached_tokens });
+        let expected = freed.map(|freed| freed.expected_cached_tokens);
+        self.route_metrics.freed(has_failed == Some(true), expected.zip(cached_tokens));
+        if let Some(mut recorded) = self.recorded.take() {
+            recorded.ends_with(self.tally.output_tokens);
+            self.recorder.end(recorded, cached_tokens);
+        }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.end(None);
+    }
+}

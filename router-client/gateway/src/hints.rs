@@ -1,0 +1,195 @@
+//! What a request says about itself in `nvext`, by the names of document 004 and of today's Dynamo.
+
+use crate::error::ApiError;
+use kvasir_proto::types::WorkerId;
+use router_client::route::Pin;
+use router_client::router::Hints;
+use serde_json::{Map, Value};
+
+/// Most tokens that a client may give instead of text.
+const TOKENS_MAX: usize = 1 << 21;
+/// Most seconds by which a request may count as arrived earlier.
+const JUMP_SECONDS_MAX: f64 = 3_600.0;
+
+/// The extension of a request.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Extension {
+    /// What decides where the request goes.
+    pub hints: Hints,
+    /// Whether the conversation is to be computed ahead, with the answer, for the next turn.
+    pub speculative_prefill: bool,
+    /// The prompt's tokens, if the client knows them.
+    pub token_data: Option<Vec<u32>>,
+    /// The cache salt.
+    pub cache_salt: Option<String>,
+}
+
+impl Extension {
+    /// Reads `nvext`. Fields that are not known are left alone.
+    ///
+    /// # Errors
+    /// If a field cannot be used; the error names it.
+    pub fn read(nvext: Option<&Value>) -> Result<Self, ApiError> {
+        let Some(nvext) = nvext.filter(|at| !at.is_null()) else { return Ok(Self::default()) };
+        let nvext = Fields::of("nvext", nvext)?;
+        let mut read = Self::default();
+        if let Some(hints) = nvext.0.get("agent_hints").filter(|at| !at.is_null()) {
+            let hints = Fields::of("nvext.agent_hints", hints)?;
+            read.hints.expected_output_tokens = hints.integer("osl")?;
+            // One thing under three names: the documents', the queue's and today's.
+            let jumps = ["latency_sensitivity", "priority_jump", "priority"];
+            for name in jumps {
+                let seconds = hints.number(name, JUMP_SECONDS_MAX)?.unwrap_or(0.0);
+                let most = read.hints.latency_sensitivity_secs.max(seconds);
+                read.hints.latency_sensitivity_secs = most;
+            }
+            let weight = hints.number("kv_overlap_score_weight", f64::MAX)?;
+            read.hints.overlap_score_weight = weight;
+            read.speculative_prefill = hints.flag("speculative_prefill")?;
+        }
+        read.hints.filter.pin = nvext.pin()?;
+        read.hints.session = nvext.text("session_id")?;
+        read.cache_salt = nvext.text("cache_salt")?;
+        read.token_data = nvext.tokens("token_data")?;
+        Ok(read)
+    }
+}
+
+/// The fields of an object, by its path.
+struct Fields<'a>(&'a Map<String, Value>, &'static str);
+
+impl<'a> Fields<'a> {
+    fn of(path: &'static str, value: &'a Value) -> Result<Self, ApiError> {
+        let object = value.as_object();
+        object.map(|at| Self(at, path)).ok_or_else(|| ApiError::invalid(path, "must be an object"))
+    }
+
+    fn get(&self, name: &str) -> Option<&'a Value> {
+        self.0.get(name).filter(|at| !at.is_null())
+    }
+
+    fn refused(&self, name: &str, problem: &str) -> ApiError {
+        ApiError::invalid(format!("{}.{name}", self.1), problem)
+    }
+
+    fn integer(&self, name: &str) -> Result<Option<u64>, ApiError> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        let value = value.as_u64();
+        value.map(Some).ok_or_else(|| self.refused(name, "must be a whole number, 0 or more"))
+    }
+
+    fn number(&self, name: &str, max: f64) -> Result<Option<f64>, ApiError> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        let value = value.as_f64().filter(|at| (0.0..=max).contains(at));
+        let problem = || match max < f64::MAX {
+            true => format!("must be a number between 0 and {max}"),
+            false => "must be a number, 0 or more".to_owned(),
+        };
+        value.map(Some).ok_or_else(|| self.refused(name, &problem()))
+    }
+
+    fn flag(&self, name: &str) -> Result<bool, ApiError> {
+        let Some(value) = self.get(name) else { return Ok(false) };
+        value.as_bool().ok_or_else(|| self.refused(name, "must be true or false"))
+    }
+
+    fn text(&self, name: &str) -> Result<Option<String>, ApiError> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        let text = value.as_str().map(str::to_owned);
+        text.map(Some).ok_or_else(|| self.refused(name, "must be a string"))
+    }
+
+    fn tokens(&self, name: &str) -> Result<Option<Vec<u32>>, ApiError> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        let tokens = read_tokens(value);
+        tokens.map(Some).ok_or_else(|| self.refused(name, "must be a list of token ids"))
+    }
+
+    /// The worker that the request names, as text or as a number.
+    fn pin(&self) -> Result<Option<Pin>, ApiError> {
+        let names = ["backend_instance_id", "decode_worker_id", "worker_id"];
+        let Some((name, value)) = names.iter().find_map(|name| Some((*name, self.get(name)?)))
+        else {
+            return Ok(None);
+        };
+        let id = match value {
+            Value::String(id) => id.clone(),
+            Value::Number(id) => id.to_string(),
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => {
+                return Err(self.refused(name, "must be the id of a worker"));
+            }
+        };
+        let worker = WorkerId::new(&id).map_err(|error| self.refused(name, &error.to_string()))?;
+        let rank = self.integer("dp_rank")?.map(u32::try_from).transpose();
+        let rank = rank.map_err(|_large| self.refused("dp_rank", "is no rank"))?;
+        Ok(Some(Pin { worker, rank }))
+    }
+}
+
+/// A list of token ids; none if it is something else, or too long.
+pub(crate) fn read_tokens(value: &Value) -> Option<Vec<u32>> {
+    let list = value.as_array().filter(|list| list.len() <= TOKENS_MAX)?;
+    list.iter().map(|id| id.as_u64().and_then(|id| u32::try_from(id).ok())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn hints_have_the_documents_names() {
+        let read = Extension::read(Some(&json!({
+            "agent_hints": {
+                "osl": 40, "latency_sensitivity": 2.5, "priority": 1,
+                "kv_overlap_score_weight": 0.5, "speculative_prefill": true, "later": {},
+            },
+            "backend_instance_id": 7, "dp_rank": 1, "session_id": "s", "cache_salt": "t",
+            "token_data": [1, 2],
+        })));
+        let read = read.expect("hints");
+        assert_eq!(read.hints.expected_output_tokens, Some(40));
+        assert!((read.hints.latency_sensitivity_secs - 2.5).abs() < 1e-9, "{read:?}");
+        assert_eq!(read.hints.overlap_score_weight, Some(0.5));
+        assert!(read.speculative_prefill);
+        let worker = WorkerId::new("7").expect("a name");
+        assert_eq!(read.hints.filter.pin, Some(Pin { worker, rank: Some(1) }));
+        assert_eq!(
+            (read.hints.session.as_deref(), read.cache_salt.as_deref()),
+            (Some("s"), Some("t"))
+        );
+        assert_eq!(read.token_data, Some(vec![1, 2]));
+        assert_eq!(Extension::read(None), Ok(Extension::default()));
+        assert_eq!(Extension::read(Some(&Value::Null)), Ok(Extension::default()));
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named() {
+        for (nvext, field) in [
+            (json!(1), "nvext"),
+            (json!({"agent_hints": []}), "nvext.agent_hints"),
+            (json!({"agent_hints": {"osl": -1}}), "nvext.agent_hints.osl"),
+            (json!({"agent_hints": {"osl": 1.5}}), "nvext.agent_hints.osl"),
+            (
+                json!({"agent_hints": {"latency_sensitivity": 3601}}),
+                "nvext.agent_hints.latency_sensitivity",
+            ),
+            (json!({"agent_hints": {"priority_jump": "a"}}), "nvext.agent_hints.priority_jump"),
+            (
+                json!({"agent_hints": {"kv_overlap_score_weight": -1}}),
+                "nvext.agent_hints.kv_overlap_score_weight",
+            ),
+            (
+                json!({"agent_hints": {"speculative_prefill": 1}}),
+                "nvext.agent_hints.speculative_prefill",
+            ),
+            (json!({"backend_instance_id": []}), "nvext.backend_instance_id"),
+            (json!({"backend_instance_id": "w", "dp_rank": 1u64 << 40}), "nvext.dp_rank"),
+            (json!({"token_data": [1, -1]}), "nvext.token_data"),
+            (json!({"cache_salt": 1}), "nvext.cache_salt"),
+        ] {
+            let error = Extension::read(Some(&nvext)).expect_err(field).json();
+            assert_eq!(error["error"]["param"], field, "{error}");
+        }
+    }
+}

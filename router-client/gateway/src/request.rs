@@ -1,0 +1,219 @@
+//! Requests of clients, checked as far as the gateway needs to know them. The engine checks the rest.
+
+use crate::error::ApiError;
+use crate::hints::{Extension, read_tokens};
+use router_client::router::Hints;
+use serde_json::{Map, Value};
+
+/// Most prompts of one request.
+const PROMPTS_MAX: usize = 1_024;
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// `/v1/chat/completions`.
+    Chat,
+    /// `/v1/completions`.
+    Completion,
+}
+
+/// A request of a client.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ApiRequest {
+    /// What is asked for.
+    pub kind: Kind,
+    /// The model, or a LoRA adapter, by name.
+    pub model: String,
+    /// Whether the answer is to come in pieces.
+    pub is_stream: bool,
+    /// Whether the client wants the use of tokens at the end of the stream.
+    pub wants_usage: bool,
+    /// The body without `nvext`, which engines need not know.
+    pub body: Map<String, Value>,
+    /// What `nvext` says.
+    pub extension: Extension,
+}
+
+/// What a completion continues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Prompt {
+    /// Text.
+    Text(String),
+    /// Tokens.
+    Tokens(Vec<u32>),
+}
+
+impl Kind {
+    /// Path of the endpoint.
+    #[must_use]
+    pub const fn path(self) -> &'static str {
+        match self {
+            Self::Chat => "/v1/chat/completions",
+            Self::Completion => "/v1/completions",
+        }
+    }
+
+    /// As a label of a metric.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::Completion => "completion",
+        }
+    }
+}
+
+impl ApiRequest {
+    /// Reads a request.
+    ///
+    /// # Errors
+    /// If it cannot be read or a field cannot be used; the error names it.
+    pub fn read(kind: Kind, bytes: &[u8]) -> Result<Self, ApiError> {
+        let body: Value = serde_json::from_slice(bytes)
+            .map_err(|error| ApiError::malformed(format!("The body is not JSON: {error}")))?;
+        let Value::Object(mut body) = body else {
+            return Err(ApiError::malformed("The body must be a JSON object"));
+        };
+        let extension = Extension::read(body.remove("nvext").as_ref())?;
+        let model = body.get("model").and_then(Value::as_str).filter(|model| !model.is_empty());
+        let model =
+            model.ok_or_else(|| ApiError::invalid("model", "must name a model"))?.to_owned();
+        let is_stream = flag(&body, "stream")?;
+        let wants_usage = match body.get("stream_options").filter(|at| !at.is_null()) {
+            Some(Value::Object(options)) => flag(options, "include_usage")?,
+            Some(_) => return Err(ApiError::invalid("stream_options", "must be an object")),
+            None => false,
+        };
+        let request = Self { kind, model, is_stream, wants_usage, body, extension };
+        match kind {
+            Kind::Chat => request.check_messages()?,
+            Kind::Completion => drop(request.prompts()?),
+        }
+        Ok(request)
+    }
+
+    /// The messages of a conversation.
+    #[must_use]
+    pub fn messages(&self) -> &[Value] {
+        self.body.get("messages").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    }
+
+    /// What a completion continues: at least one prompt.
+    ///
+    /// # Errors
+    /// If there is none, or one is neither text nor tokens.
+    pub fn prompts(&self) -> Result<Vec<Prompt>, ApiError> {
+        let problem = "must be a string, a list of token ids, or a list of these";
+        let refused = || ApiError::invalid("prompt", problem);
+        let prompt = self.body.get("prompt").ok_or_else(refused)?;
+        let one = |value: &Value| match value {
+            Value::String(text) => Some(Prompt::Text(text.clone())),
+            list => read_tokens(list).filter(|at| !at.is_empty()).map(Prompt::Tokens),
+        };
+        if let Some(only) = one(prompt) {
+            return Ok(vec![only]);
+        }
+        let list = prompt.as_array().filter(|list| (1..=PROMPTS_MAX).contains(&list.len()));
+        list.ok_or_else(refused)?.iter().map(|at| one(at).ok_or_else(refused)).collect()
+    }
+
+    /// The cache salt, as the engine and the extension know it.
+    #[must_use]
+    pub fn cache_salt(&self) -> &str {
+        let of_body = self.body.get("cache_salt").and_then(Value::as_str);
+        of_body.or(self.extension.cache_salt.as_deref()).unwrap_or("")
+    }
+
+    /// What decides where the request goes.
+    #[must_use]
+    pub const fn hints(&self) -> &Hints {
+        &self.extension.hints
+    }
+
+    fn check_messages(&self) -> Result<(), ApiError> {
+        let messages = self.body.get("messages").and_then(Value::as_array);
+        let messages = messages.filter(|at| !at.is_empty());
+        let messages =
+            messages.ok_or_else(|| ApiError::invalid("messages", "must be a list of messages"))?;
+        for (number, message) in messages.iter().enumerate() {
+            if !message.get("role").is_some_and(Value::is_string) {
+                let field = format!("messages[{number}].role");
+                return Err(ApiError::invalid(field, "must be a string"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn flag(object: &Map<String, Value>, name: &str) -> Result<bool, ApiError> {
+    match object.get(name) {
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::Bool(flag)) => Ok(*flag),
+        Some(Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_)) => {
+            Err(ApiError::invalid(name, "must be true or false"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(kind: Kind, body: &Value) -> Result<ApiRequest, ApiError> {
+        ApiRequest::read(kind, body.to_string().as_bytes())
+    }
+
+    #[test]
+    fn requests_are_read_as_far_as_they_matter() {
+        let body = json!({
+            "model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": true,
+            "stream_options": {"include_usage": true}, "temperature": "the engine's business",
+            "nvext": {"agent_hints": {"osl": 3}}, "cache_salt": "s",
+        });
+        let chat = read(Kind::Chat, &body).expect("a request");
+        assert!(chat.is_stream && chat.wants_usage);
+        assert_eq!((chat.model.as_str(), chat.cache_salt()), ("m", "s"));
+        assert_eq!(chat.hints().expected_output_tokens, Some(3));
+        assert!(!chat.body.contains_key("nvext") && chat.body.contains_key("temperature"));
+    }
+
+    #[test]
+    fn prompts_are_text_or_tokens() {
+        let text = |text: &str| Prompt::Text(text.to_owned());
+        for (prompt, expected) in [
+            (json!("a"), vec![text("a")]),
+            (json!(["a", "b"]), vec![text("a"), text("b")]),
+            (json!([1, 2]), vec![Prompt::Tokens(vec![1, 2])]),
+            (json!([[1], [2, 3]]), vec![Prompt::Tokens(vec![1]), Prompt::Tokens(vec![2, 3])]),
+        ] {
+            let request = read(Kind::Completion, &json!({"model": "m", "prompt": prompt}));
+            assert_eq!(request.and_then(|at| at.prompts()), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named() {
+        let message = json!([{"role": "user"}]);
+        for (kind, body, field) in [
+            (Kind::Chat, json!({"messages": message}), "model"),
+            (Kind::Chat, json!({"model": "m"}), "messages"),
+            (Kind::Chat, json!({"model": "m", "messages": []}), "messages"),
+            (Kind::Chat, json!({"model": "m", "messages": [{}]}), "messages[0].role"),
+            (Kind::Chat, json!({"model": "m", "messages": message, "stream": 1}), "stream"),
+            (Kind::Completion, json!({"model": "m"}), "prompt"),
+            (Kind::Completion, json!({"model": "m", "prompt": []}), "prompt"),
+            (Kind::Completion, json!({"model": "m", "prompt": [1, "a"]}), "prompt"),
+            (
+                Kind::Completion,
+                json!({"model": "m", "prompt": "a", "stream_options": 1}),
+                "stream_options",
+            ),
+        ] {
+            let error = read(kind, &body).expect_err(field).json();
+            assert_eq!(error["error"]["param"], field, "{error}");
+        }
+        assert!(ApiRequest::read(Kind::Chat, b"{").is_err());
+        assert!(ApiRequest::read(Kind::Chat, b"[]").is_err());
+    }
+}

@@ -1,0 +1,207 @@
+//! The port: OpenAI's endpoints over HTTP/1, with limits on connections, requests and bodies.
+
+use crate::error::ApiError;
+use crate::gateway::Gateway;
+use crate::request::{ApiRequest, Kind};
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, Request, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use http_body_util::BodyExt;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::{Method, Uri};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use kvasir_process::net::{
+    Connection, ConnectionLimits, ConnectionMetrics, LimitedListener, Patience, PeerLimits,
+};
+use serde_json::Value;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::select;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Timeout for the head of a request, on a new or a kept-alive connection.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
+/// Timeouts of connections. A client says nothing while its answer comes, so silence ends none.
+const PATIENCE: Patience = Patience {
+    first_byte: Duration::from_secs(10),
+    idle: Duration::from_secs(86_400),
+    untaken: Duration::from_secs(60),
+};
+
+/// Most bytes that are read of a body that is too long.
+const DISCARDED_BYTES_MAX: usize = 64 << 20;
+
+/// Limits of the port.
+#[derive(Debug, Clone, Copy)]
+pub struct ServerLimits {
+    /// Most connections.
+    pub connections: usize,
+    /// Most requests at a time.
+    pub in_flight: usize,
+    /// Most bytes of a request's body.
+    pub body_bytes: usize,
+    /// Longest wait for it.
+    pub body_timeout: Duration,
+}
+
+#[derive(Debug, Clone)]
+struct Server {
+    gateway: Arc<Gateway>,
+    limits: ServerLimits,
+    places: Arc<Semaphore>,
+}
+
+/// Serves until `stop` is cancelled and the requests under way are answered.
+pub async fn serve(
+    listener: TcpListener,
+    gateway: Arc<Gateway>,
+    limits: ServerLimits,
+    metrics: ConnectionMetrics,
+    stop: CancellationToken,
+) {
+    let connections = TaskTracker::new();
+    let connection_limits = ConnectionLimits {
+        connections: limits.connections,
+        patience: PATIENCE,
+        peer: PeerLimits::default(),
+    };
+    let mut listener = LimitedListener::new(listener, connection_limits, metrics);
+    let places = Arc::new(Semaphore::new(limits.in_flight));
+    let server = Server { gateway: Arc::clone(&gateway), limits, places };
+    let pages = Router::new()
+        .route(Kind::Chat.path(), post(chat))
+        .route(Kind::Completion.path(), post(completion))
+        .route("/v1/models", get(models))
+        .route("/v1/models/{*id}", get(model))
+        .fallback(no_page)
+        .method_not_allowed_fallback(no_method)
+        .with_state(server);
+    loop {
+        select! {
+            () = stop.cancelled() => break,
+            (connection, _peer) = listener.accept() => {
+                connections.spawn(answer(connection, pages.clone(), stop.clone()));
+            }
+        }
+    }
+    drop(listener);
+    connections.close();
+    connections.wait().await;
+    gateway.end().await;
+}
+
+/// Answers the requests of a connection.
+async fn answer(connection: Connection, pages: Router, stop: CancellationToken) {
+    let service = TowerToHyperService::new(pages);
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+    let mut serving = pin!(builder.serve_connection(TokioIo::new(connection), service));
+    let ended = select! {
+        ended = serving.as_mut() => ended,
+        () = stop.cancelled() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended");
+    }
+}
+
+async fn chat(State(server): State<Server>, request: Request) -> Response {
+    server.completion(Kind::Chat, request).await
+}
+
+async fn completion(State(server): State<Server>, request: Request) -> Response {
+    server.completion(Kind::Completion, request).await
+}
+
+async fn models(State(server): State<Server>) -> Response {
+    json(&server.gateway.models())
+}
+
+async fn model(State(server): State<Server>, Path(id): Path<String>) -> Response {
+    let model = server.gateway.model(&id);
+    model.map_or_else(|error| server.refuse(error), |model| json(&model))
+}
+
+async fn no_page(State(server): State<Server>, uri: Uri) -> Response {
+    server.refuse(ApiError::no_page(uri.path()))
+}
+
+async fn no_method(State(server): State<Server>, method: Method) -> Response {
+    server.refuse(ApiError::no_method(method.as_str()))
+}
+
+fn json(value: &Value) -> Response {
+    let mut response = Response::new(Body::from(value.to_string()));
+    let content_type = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
+}
+
+/// Reads a body. What is too long is read to its end, too, or the client would never see why it was refused.
+async fn read(mut body: Body, bytes_max: usize) -> Result<Bytes, ApiError> {
+    let (mut kept, mut discarded) = (Vec::new(), 0);
+    while let Some(frame) = body.frame().await {
+        let broken = |error| ApiError::malformed(format!("The body cannot be read: {error}"));
+        let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
+        if discarded == 0 && kept.len() + data.len() <= bytes_max {
+            kept.extend_from_slice(&data);
+            continue;
+        }
+        discarded += kept.len() + data.len();
+        kept = Vec::new();
+        if discarded > DISCARDED_BYTES_MAX {
+            break;
+        }
+    }
+    if discarded > 0 { Err(ApiError::too_large(bytes_max)) } else { Ok(kept.into()) }
+}
+
+impl Server {
+    fn refuse(&self, error: ApiError) -> Response {
+        self.gateway.metrics().error(error.status());
+        error.into_response()
+    }
+
+    async fn completion(&self, kind: Kind, request: Request) -> Response {
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            let why = format!("{} requests are under way already", self.limits.in_flight);
+            return self.refuse(ApiError::overloaded(why));
+        };
+        let body = match self.body(request).await {
+            Ok(body) => body,
+            Err(error) => return self.refuse(error),
+        };
+        let request = match ApiRequest::read(kind, &body) {
+            Ok(request) => request,
+            Err(error) => return self.refuse(error),
+        };
+        drop(body);
+        let response = Box::pin(self.gateway.serve(request)).await;
+        // The place is the request's until its answer has been sent.
+        response.map(|body| {
+            let held = body.map_frame(move |frame| {
+                let _held = &place;
+                frame
+            });
+            Body::new(held)
+        })
+    }
+
+    async fn body(&self, request: Request) -> Result<Bytes, ApiError> {
+        let reading = read(request.into_body(), self.limits.body_bytes);
+        let body = timeout(self.limits.body_timeout, reading).await;
+        body.map_err(|_late| ApiError::too_slow())?
+    }
+}

@@ -1,0 +1,84 @@
+//! Tokens of earlier prompts, by the hash of what they were made from.
+
+use super::TokenList;
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use std::sync::atomic::{AtomicU64, Ordering};
+use xxhash_rust::xxh3::Xxh3;
+
+/// What an entry costs beside its tokens, in bytes: about what the table needs for it.
+const ENTRY_BYTES: usize = 96;
+/// Bytes that a prompt is expected to take, for the number of places in the table.
+const EXPECTED_BYTES: usize = 4 << 10;
+
+/// A cache with a limit on its bytes.
+#[derive(Debug)]
+pub(super) struct TokenCache {
+    entries: Cache<u128, TokenList, Bytes>,
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+#[derive(Debug, Clone)]
+struct Bytes;
+
+impl Weighter<u128, TokenList> for Bytes {
+    fn weight(&self, _key: &u128, tokens: &TokenList) -> u64 {
+        (ENTRY_BYTES + size_of_val::<[u32]>(tokens)) as u64
+    }
+}
+
+impl TokenCache {
+    pub(super) fn new(bytes_max: usize) -> Self {
+        let expected = (bytes_max / EXPECTED_BYTES).max(1);
+        let entries = Cache::with_weighter(expected, bytes_max as u64, Bytes);
+        Self { entries, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
+    }
+
+    /// The key of a prompt that was made from these parts.
+    pub(super) fn key(parts: &[&[u8]]) -> u128 {
+        let mut hasher = Xxh3::new();
+        for part in parts {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+        hasher.digest128()
+    }
+
+    pub(super) fn get(&self, key: u128) -> Option<TokenList> {
+        let found = self.entries.get(&key);
+        let count = if found.is_some() { &self.hits } else { &self.misses };
+        count.fetch_add(1, Ordering::Relaxed);
+        found
+    }
+
+    pub(super) fn put(&self, key: u128, tokens: TokenList) {
+        self.entries.insert(key, tokens);
+    }
+
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.hits.load(Ordering::Relaxed), self.misses.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_keeps_within_its_bytes() {
+        let cache = TokenCache::new(64 << 10);
+        for number in 0..1_000_u32 {
+            let key = TokenCache::key(&[&number.to_le_bytes()]);
+            cache.put(key, vec![number; 256].into());
+            assert!(cache.entries.weight() <= 64 << 10);
+        }
+        assert!(cache.entries.len() >= 16, "{}", cache.entries.len());
+        let last = TokenCache::key(&[&999_u32.to_le_bytes()]);
+        let parts = TokenCache::key(&[b"a", b"bc"]);
+        assert_ne!(parts, TokenCache::key(&[b"ab", b"c"]));
+        cache.put(last, vec![1].into());
+        assert_eq!(cache.get(last).as_deref(), Some(&[1][..]));
+        assert_eq!(cache.counts(), (1, 0));
+    }
+}

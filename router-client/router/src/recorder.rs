@@ -1,0 +1,325 @@
+//! Requests as lines of a trace, for what-if questions: when each came, hashes of its blocks, its lengths, its times, its
+//! worker. No tokens, no text.
+//!
+//! One JSON object a line, in the form of the Mooncake traces with more fields: `timestamp` (milliseconds since the recording
+//! began), `input_length` and `output_length` in tokens, `hash_ids` (the sequence hashes of the prompt's complete blocks, of
+//! `block_size` tokens each), `block_size`, `model`, `worker`, `queue_ms`, `ttft_ms` (null if no token came), `total_ms`,
+//! `cached_tokens` (null if the engine did not say).
+//!
+//! Recording never delays a request: what finds no place in the queue is counted and dropped.
+
+use kvasir_proto::types::{PartitionKey, WorkerKey};
+use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
+use router_client::HashedPrompt;
+use router_client::router::Choice;
+use serde::Serialize;
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Most requests that wait to be written.
+const QUEUE_MAX: usize = 4_096;
+/// Most requests that are written at a time.
+const BATCH_MAX: usize = 256;
+/// Longest line: readers of traces refuse longer ones.
+const LINE_BYTES_MAX: usize = (1 << 20) - 1;
+/// Most bytes of a file. What comes later is dropped.
+const FILE_BYTES_MAX: u64 = 16 << 30;
+/// Most requests under way whose end is awaited.
+const OPEN_MAX: usize = 65_536;
+
+/// Takes requests. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Recorder {
+    entries: Option<mpsc::Sender<Entry>>,
+    began: Instant,
+    counts: Counts,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Counts {
+    written: Counter,
+    dropped: Counter,
+}
+
+/// Writes requests to a file.
+#[derive(Debug)]
+pub struct RecordWriter {
+    entries: mpsc::Receiver<Entry>,
+    file: BufWriter<File>,
+    bytes: u64,
+    counts: Counts,
+}
+
+/// A request under way.
+#[derive(Debug, Clone)]
+pub struct Recorded {
+    arrived: Instant,
+    queue: Duration,
+    first_token: Option<Instant>,
+    output_tokens: u64,
+    input_tokens: u64,
+    hashes: Vec<u64>,
+    block_size: u32,
+    model: String,
+    worker: String,
+}
+
+/// Requests under way by model, tenant and id, for whoever hears of them by their ids.
+#[derive(Debug)]
+pub struct OpenRequests {
+    recorder: Recorder,
+    lease: Duration,
+    requests: Mutex<HashMap<(PartitionKey, String), Open>>,
+}
+
+#[derive(Debug)]
+struct Open {
+    request: Recorded,
+    touched: Instant,
+}
+
+/// A line of the file.
+#[derive(Debug, Serialize)]
+struct Entry {
+    timestamp: u64,
+    input_length: u64,
+    output_length: u64,
+    hash_ids: Vec<u64>,
+    block_size: u32,
+    model: String,
+    worker: String,
+    queue_ms: f64,
+    ttft_ms: Option<f64>,
+    total_ms: f64,
+    cached_tokens: Option<u64>,
+}
+
+// === impl Recorder ===
+
+impl Recorder {
+    /// Records to a file, behind what is there; without one it records nothing.
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
+    pub fn open(path: Option<&Path>) -> io::Result<(Self, Option<RecordWriter>)> {
+        let (counts, began) = (Counts::default(), Instant::now());
+        let Some(path) = path else { return Ok((Self { entries: None, began, counts }, None)) };
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let bytes = file.metadata()?.len();
+        let (entries, waiting) = mpsc::channel(QUEUE_MAX);
+        let file = BufWriter::new(file);
+        let writer = RecordWriter { entries: waiting, file, bytes, counts: counts.clone() };
+        Ok((Self { entries: Some(entries), began, counts }, Some(writer)))
+    }
+
+    /// Registers what is counted, with zero if nothing is recorded.
+    pub fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("recorder");
+        let help = "Requests written to the file of requests";
+        registry.register("written", help, self.counts.written.clone());
+        let help = "Requests that were not written: the queue was full, the line too long, or the file full or broken";
+        registry.register("dropped", help, self.counts.dropped.clone());
+    }
+
+    /// A request that arrived at `arrived` and has a worker; none if nothing is recorded.
+    #[must_use]
+    pub fn begin(
+        &self,
+        arrived: Instant,
+        prompt: &HashedPrompt,
+        choice: &Choice,
+    ) -> Option<Recorded> {
+        self.entries.as_ref()?;
+        let hashes = prompt.sequence_hashes().into_iter().map(|hash| hash.0).collect();
+        Some(Recorded {
+            arrived,
+            queue: choice.queued.map_or(Duration::ZERO, |at| at.waited),
+            first_token: None,
+            output_tokens: 0,
+            input_tokens: prompt.input_tokens,
+            hashes,
+            block_size: prompt.block_size,
+            model: prompt.model.clone(),
+            worker: name(&choice.decision.worker),
+        })
+    }
+
+    /// A request has ended.
+    pub fn end(&self, request: Recorded, cached_tokens: Option<u64>) {
+        let Some(entries) = &self.entries else { return };
+        let millis = |time: Duration| time.as_secs_f64() * 1e3;
+        let since = |at: Instant| millis(at.saturating_duration_since(request.arrived));
+        let arrived = request.arrived.saturating_duration_since(self.began);
+        let entry = Entry {
+            timestamp: u64::try_from(arrived.as_millis()).unwrap_or(u64::MAX),
+            input_length: request.input_tokens,
+            output_length: request.output_tokens,
+            hash_ids: request.hashes,
+            block_size: request.block_size,
+            model: request.model,
+            worker: request.worker,
+            queue_ms: millis(request.queue),
+            ttft_ms: request.first_token.map(since),
+            total_ms: since(Instant::now()),
+            cached_tokens,
+        };
+        if entries.try_send(entry).is_err() {
+            self.counts.dropped.inc();
+        }
+    }
+}
+
+/// A worker's id; with its rank, if that is not the first.
+fn name(worker: &WorkerKey) -> String {
+    if worker.rank == 0 { worker.worker.as_str().to_owned() } else { worker.to_string() }
+}
+
+// === impl Recorded ===
+
+impl Recorded {
+    /// The first token is out.
+    pub fn first_token(&mut self) {
+        self.first_token.get_or_insert_with(Instant::now);
+    }
+
+    /// So many tokens of output in all so far.
+    pub fn output_tokens(&mut self, tokens: u64) {
+        if tokens > 0 {
+            self.first_token();
+        }
+        self.ends_with(tokens);
+    }
+
+    /// So many tokens of output in all, of which nobody knows when the first one was out.
+    pub fn ends_with(&mut self, tokens: u64) {
+        self.output_tokens = self.output_tokens.max(tokens);
+    }
+}
+
+// === impl RecordWriter ===
+
+impl RecordWriter {
+    /// Writes until `stop` is cancelled, and then what is queued.
+    ///
+    /// # Errors
+    /// If the writing thread panicked. A file that cannot be written to is said in the log, once; its requests count as
+    /// dropped.
+    pub async fn run(mut self, stop: CancellationToken) -> anyhow::Result<()> {
+        let mut has_failed = false;
+        loop {
+            let mut batch = Vec::new();
+            let received = self.entries.recv_many(&mut batch, BATCH_MAX);
+            if stop.run_until_cancelled(received).await.is_none() {
+                self.entries.close();
+                while let Ok(entry) = self.entries.try_recv() {
+                    batch.push(entry);
+                }
+            }
+            let is_last = stop.is_cancelled() || batch.is_empty();
+            let (writer, written) = spawn_blocking(move || {
+                let written = self.write(batch);
+                (self, written)
+            })
+            .await?;
+            self = writer;
+            if let Err(error) = written
+                && !std::mem::replace(&mut has_failed, true)
+            {
+                tracing::error!(%error, "requests are not recorded");
+            }
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    fn write(&mut self, batch: Vec<Entry>) -> io::Result<()> {
+        let mut kept = 0;
+        let count = batch.len() as u64;
+        let written = batch.into_iter().try_for_each(|entry| {
+            let mut line = serde_json::to_vec(&entry)?;
+            line.push(b'\n');
+            let is_full = self.bytes + line.len() as u64 > FILE_BYTES_MAX;
+            if entry.input_length > 0 && line.len() <= LINE_BYTES_MAX && !is_full {
+                self.file.write_all(&line)?;
+                self.bytes += line.len() as u64;
+                kept += 1;
+            }
+            Ok(())
+        });
+        let written = written.and_then(|()| self.file.flush());
+        if written.is_err() {
+            kept = 0;
+        }
+        self.counts.written.inc_by(kept);
+        self.counts.dropped.inc_by(count - kept);
+        written
+    }
+}
+
+// === impl OpenRequests ===
+
+impl OpenRequests {
+    /// None is under way. Requests of which nothing is heard for the lease make room.
+    #[must_use]
+    pub fn new(recorder: Recorder, lease: Duration) -> Self {
+        Self { recorder, lease, requests: Mutex::default() }
+    }
+
+    /// A request has a worker.
+    pub fn begin(
+        &self,
+        key: (PartitionKey, String),
+        arrived: Instant,
+        (prompt, choice): (&HashedPrompt, &Choice),
+    ) {
+        let Some(request) = self.recorder.begin(arrived, prompt, choice) else { return };
+        let touched = Instant::now();
+        let mut requests = self.requests.lock();
+        if requests.len() >= OPEN_MAX {
+            requests.retain(|_, open| open.touched.elapsed() < self.lease);
+        }
+        if requests.len() >= OPEN_MAX {
+            self.recorder.counts.dropped.inc();
+            return;
+        }
+        requests.insert(key, Open { request, touched });
+    }
+
+    /// A report of a request: its first token is out, and so many tokens in all.
+    pub fn report(&self, key: &(PartitionKey, String), output_tokens: u64) {
+        if let Some(open) = self.requests.lock().get_mut(key) {
+            open.touched = Instant::now();
+            open.request.output_tokens(output_tokens);
+        }
+    }
+
+    /// The first token of a request is out.
+    pub fn first_token(&self, key: &(PartitionKey, String)) {
+        if let Some(open) = self.requests.lock().get_mut(key) {
+            open.touched = Instant::now();
+            open.request.first_token();
+        }
+    }
+
+    /// A request has ended.
+    pub fn end(&self, key: &(PartitionKey, String), cached_tokens: Option<u64>) {
+        let ended = self.requests.lock().remove(key);
+        if let Some(open) = ended {
+            self.recorder.end(open.request, cached_tokens);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "recorder_test.rs"]
+mod recorder_test;

@@ -1,0 +1,219 @@
+//! All that routes, without a port: which workers there are, a router for each model, how busy engines are, replicas. The
+//! router serves it over gRPC; a gateway calls it.
+
+use crate::agents;
+use crate::config::RoutingConfig;
+use crate::discovery::Discovery;
+use crate::fleet::{Fleet, Listing};
+use crate::metrics::FleetMetrics;
+use crate::recorder::{RecordWriter, Recorder};
+use crate::reports::KvMetricsAggregator;
+use crate::sync::{self, SyncStatus};
+use kvasir_process::http::OwnPage;
+use kvasir_process::nats::NatsServers;
+use kvasir_process::tasks::Tasks;
+use kvasir_process::telemetry::{NotReady, Readiness};
+use prometheus_client::registry::Registry;
+use router_client::route::BusyThresholds;
+use router_client::router::Index;
+use router_client::{ClientConfig, ClientError, IndexerClient, ShardedClient, ShardedConfig};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+/// How often leases are looked at.
+const LEASE_INTERVAL: Duration = Duration::from_secs(1);
+/// Most queries to the index under way.
+const QUERIES_MAX: usize = 1_024;
+
+/// The routers of a process, and what keeps them up to date.
+#[derive(Debug)]
+pub struct Routing {
+    /// The routers.
+    pub fleet: Arc<Fleet>,
+    /// How busy engines say they are.
+    pub reports: Arc<KvMetricsAggregator>,
+    discovery: Arc<Discovery>,
+    discovery_interval: Duration,
+    sync_status: Arc<SyncStatus>,
+    nats: Option<NatsServers>,
+    /// Writes requests down, if that is wanted.
+    pub recorder: Recorder,
+    writer: Option<RecordWriter>,
+}
+
+/// Why nothing can be routed.
+#[derive(Debug, thiserror::Error)]
+pub enum RoutingError {
+    /// The index cannot be asked.
+    #[error("indexer: {0}")]
+    Index(#[from] ClientError),
+    /// The file of requests cannot be opened.
+    #[error("record: {}: {error}", path.display())]
+    Record {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+impl Routing {
+    /// Nothing runs yet.
+    ///
+    /// # Errors
+    /// If the index cannot be asked, or the file of requests cannot be opened.
+    pub fn new(config: &RoutingConfig) -> Result<Self, RoutingError> {
+        let index = index(config)?;
+        let fleet = Arc::new(Fleet::new(config.router, config.pools.clone(), index));
+        let reports = Arc::new(KvMetricsAggregator::new(config.report_stale_after));
+        let discovery = Discovery::new(&config.shards, Arc::clone(&fleet), Arc::clone(&reports));
+        let (recorder, writer) = Recorder::open(config.record.as_deref()).map_err(|error| {
+            RoutingError::Record { path: config.record.clone().unwrap_or_default(), error }
+        })?;
+        Ok(Self {
+            fleet,
+            reports,
+            discovery: Arc::new(discovery?),
+            discovery_interval: config.discovery_interval,
+            sync_status: Arc::default(),
+            nats: config.nats.clone(),
+            recorder,
+            writer,
+        })
+    }
+
+    /// Changes of the workers.
+    #[must_use]
+    pub fn listed(&self) -> watch::Receiver<Arc<Listing>> {
+        self.discovery.listed()
+    }
+
+    /// Registers what is read when the page of metrics is asked for.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register_collector(Box::new(FleetMetrics(Arc::clone(&self.fleet))));
+        self.sync_status.register(registry);
+        self.recorder.register(registry);
+    }
+
+    /// What is not well, a line each.
+    pub fn problems(&self) -> impl Fn() -> Vec<String> + Send + Sync + use<> {
+        let (discovery, sync) = (Arc::clone(&self.discovery), Arc::clone(&self.sync_status));
+        move || {
+            let mut problems = discovery.problems();
+            problems.extend(sync.problem());
+            problems
+        }
+    }
+
+    /// A readiness that lists these problems.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        Readiness::with_problems(self.problems())
+    }
+
+    /// The page `/busy_threshold` of the side port.
+    #[must_use]
+    pub fn busy_page(&self) -> OwnPage {
+        busy_page(Arc::clone(&self.fleet))
+    }
+
+    /// Starts the task that writes requests down, if that is wanted. It ends when `stop` is cancelled: after all requests.
+    pub fn start_recorder(&mut self, tasks: &mut Tasks, stop: &CancellationToken) {
+        if let Some(writer) = self.writer.take() {
+            tasks.spawn("recorder", writer.run(stop.clone()));
+        }
+    }
+
+    /// Starts the tasks; they end when `stop` is cancelled. `unlisted` is dropped once the workers are known.
+    pub fn start(self, tasks: &mut Tasks, stop: &CancellationToken, unlisted: NotReady) {
+        let Self { fleet, reports, discovery, discovery_interval, sync_status, nats, .. } = self;
+        let until = |work| until_stopped(stop.clone(), work);
+        tasks.spawn("leases", until(Box::pin(expire(Arc::clone(&fleet)))));
+        let reading = agents::run(discovery.listed(), Arc::clone(&reports));
+        tasks.spawn("agents", until(Box::pin(reading)));
+        let listing = async move { discovery.run(discovery_interval, unlisted).await };
+        tasks.spawn("discovery", until(Box::pin(listing)));
+        if let Some(servers) = nats {
+            let parts = sync::Parts { fleet, reports, status: sync_status, servers };
+            tasks.spawn("nats", until(Box::pin(sync::run(parts))));
+        }
+    }
+}
+
+type Work = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+async fn until_stopped(stop: CancellationToken, work: Work) {
+    let _stopped = stop.run_until_cancelled(work).await;
+}
+
+fn index(config: &RoutingConfig) -> Result<Index, ClientError> {
+    let client = ClientConfig {
+        deadline: config.index_deadline,
+        in_flight_max: QUERIES_MAX,
+        ..ClientConfig::default()
+    };
+    match config.shards.as_slice() {
+        [only] if let [url] = only.as_slice() => {
+            Ok(Index::One(IndexerClient::connect(url, client)?))
+        }
+        shards => {
+            let config = ShardedConfig { client, ..ShardedConfig::default() };
+            Ok(Index::Sharded(ShardedClient::connect(shards, &config)?))
+        }
+    }
+}
+
+async fn expire(fleet: Arc<Fleet>) {
+    let mut looks = interval(LEASE_INTERVAL);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        looks.tick().await;
+        for (key, partition) in fleet.partitions() {
+            for router in partition.routers() {
+                let expired = router.tick();
+                if expired > 0 {
+                    tracing::info!(%key, expired, "requests whose lease ended no longer count");
+                }
+            }
+        }
+    }
+}
+
+/// The thresholds as `/busy_threshold` has them.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BusyPage {
+    #[serde(default)]
+    active_decode_blocks_threshold: Option<f64>,
+    #[serde(default)]
+    active_prefill_tokens_threshold: Option<u64>,
+    #[serde(default)]
+    active_prefill_tokens_threshold_frac: Option<f64>,
+}
+
+fn busy_page(fleet: Arc<Fleet>) -> OwnPage {
+    OwnPage::new("/busy_threshold", move |sent| {
+        if let Some(sent) = sent {
+            let page: BusyPage = serde_json::from_str(sent).map_err(|error| error.to_string())?;
+            let busy = BusyThresholds {
+                active_decode_blocks: page.active_decode_blocks_threshold,
+                active_prefill_tokens: page.active_prefill_tokens_threshold,
+                active_prefill_tokens_fraction: page.active_prefill_tokens_threshold_frac,
+            };
+            fleet.set_busy_thresholds(busy).map_err(|error| error.to_string())?;
+        }
+        let busy = fleet.busy_thresholds();
+        let page = BusyPage {
+            active_decode_blocks_threshold: busy.active_decode_blocks,
+            active_prefill_tokens_threshold: busy.active_prefill_tokens,
+            active_prefill_tokens_threshold_frac: busy.active_prefill_tokens_fraction,
+        };
+        serde_json::to_string(&page).map_err(|error| error.to_string())
+    })
+}

@@ -1,0 +1,8 @@
+//! The gateway as a process, asked by OpenAI's own client: an index, mock engines with vLLM's HTTP side, and workers that
+//! fail on purpose.
+
+mod answers;
+mod disaggregated;
+mod faults;
+mod fleet;
+mod tokens;
