@@ -116,9 +116,10 @@ fn start(
     http_listener: TcpListener,
 ) -> Result<Running, RunError> {
     let index = index(config)?;
+    let dialer = &config.process.dialer;
     let fleet = Arc::new(Fleet::new(config.router, config.pools.clone(), index));
     let reports = Arc::new(KvMetricsAggregator::new(config.report_stale_after));
-    let discovery = Discovery::new(&config.shards, Arc::clone(&fleet), Arc::clone(&reports));
+    let discovery = Discovery::new((&config.shards, dialer), Arc::clone(&fleet), Arc::clone(&reports));
     let discovery = Arc::new(discovery?);
     let sync_status = Arc::new(SyncStatus::default());
 
@@ -140,16 +141,18 @@ fn start(
         config.queue_timeout,
         stop.clone(),
     );
-    let serving = serve(listener, service, port_metrics, stop.clone());
+    let serving = serve((listener, config.process.tls.clone()), service, port_metrics, stop.clone());
     tasks.spawn("grpc", async { Ok(serving.await?) });
     let pages = vec![busy_page(&fleet)];
     let metrics = Metrics::new(registry);
-    let http = http::serve(http_listener, metrics, readiness.clone(), pages, stop_http.clone());
+    let tls = config.process.http.tls.clone();
+    let ready = readiness.clone();
+    let http = http::serve(http_listener, tls, metrics, ready, pages, stop_http.clone());
     let mut side = Tasks::default();
     side.spawn("http", async { Ok(http.await?) });
     let until = |work| until_stopped(stop.clone(), work);
     tasks.spawn("leases", until(Box::pin(expire(Arc::clone(&fleet)))));
-    let reading = agents::run(discovery.listed(), Arc::clone(&reports));
+    let reading = agents::run(discovery.listed(), Arc::clone(&reports), dialer.clone());
     tasks.spawn("agents", until(Box::pin(reading)));
     let every = config.discovery_interval;
     tasks.spawn("discovery", until(Box::pin(async move { discovery.run(every, unlisted).await })));
@@ -170,6 +173,7 @@ fn index(config: &Config) -> Result<Index, ClientError> {
     let client = ClientConfig {
         deadline: config.index_deadline,
         in_flight_max: QUERIES_MAX,
+        dialer: config.process.dialer.clone(),
         ..ClientConfig::default()
     };
     match config.shards.as_slice() {

@@ -1,10 +1,10 @@
 use super::Options;
 use kvasir_process::config::ConfigError;
 use kvasir_process::nats::NatsServers;
-use kvasir_process::options::{ProcessConfig, positive, target};
+use kvasir_process::options::{ProcessConfig, dialled, positive};
 use kvasir_process::text::{ServerUrl, Span};
 use kvasir_proto::limits::NAME_BYTES_MAX;
-use router_client::REPLICAS_MAX;
+use router_client::{Dialer, REPLICAS_MAX};
 use router_client::route::{
     ActiveConfig, BusyThresholds, ConfigError as SettingError, CostConfig, OutlierConfig,
     PreferenceWeights, QueueConfig, SelectConfig, SlowStart, SyncConfig, TierCredits, TrustConfig,
@@ -65,9 +65,10 @@ impl Config {
                 format!("is {given}, at most {max}"),
             ));
         }
+        let process = options.process.check()?;
         Ok(Self {
-            process: options.process.check()?,
-            shards: shards(&options.indexer)?,
+            shards: shards(&options.indexer, &process.dialer)?,
+            process,
             index_deadline: positive("index-deadline", options.index_deadline)?,
             discovery_interval: positive("discovery-interval", options.discovery_interval)?,
             router,
@@ -84,7 +85,7 @@ fn setting(error: &SettingError) -> ConfigError {
     ConfigError::invalid(error.setting.replace(' ', "-"), error.problem)
 }
 
-fn shards(given: &[String]) -> Result<Vec<Vec<String>>, ConfigError> {
+fn shards(given: &[String], dialer: &Dialer) -> Result<Vec<Vec<String>>, ConfigError> {
     const FIELD: &str = "indexer";
     if given.is_empty() {
         let why = "is required: the server of the index, such as http://127.0.0.1:50051";
@@ -95,7 +96,7 @@ fn shards(given: &[String]) -> Result<Vec<Vec<String>>, ConfigError> {
         return Err(ConfigError::invalid(FIELD, why));
     }
     let shard = |text: &String| {
-        let replicas: Result<Vec<_>, _> = text.split(',').map(|at| target(FIELD, at)).collect();
+        let replicas: Result<Vec<_>, _> = text.split(',').map(|at| dialled(FIELD, at, dialer)).collect();
         let replicas = replicas?;
         if replicas.len() > REPLICAS_MAX {
             let why =
