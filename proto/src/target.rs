@@ -2,23 +2,11 @@
 
 use crate::limits::NAME_BYTES_MAX;
 use std::net::Ipv6Addr;
-#[cfg(feature = "grpc")]
-use std::time::Duration;
-#[cfg(feature = "grpc")]
-use tonic::transport::Endpoint;
 
-/// The scheme of all targets: no port of Kvasir uses TLS.
-const SCHEME: &str = "http://";
-
-/// Longest time to connect.
-#[cfg(feature = "grpc")]
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Interval of keep-alive pings.
-#[cfg(feature = "grpc")]
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
-/// Longest wait for the answer to a keep-alive ping.
-#[cfg(feature = "grpc")]
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The scheme of targets without TLS,
+const PLAIN: &str = "http://";
+/// and of those with TLS.
+const TLS: &str = "https://";
 
 /// Why a text is not a valid target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,12 +15,12 @@ pub enum TargetError {
     #[error("has {0} bytes, the limit is {NAME_BYTES_MAX}")]
     TooLong(usize),
     /// It is not a host and a port alone.
-    #[error("{0:?} must be host:port or http://host:port, such as 10.0.0.2:50051")]
+    #[error("{0:?} must be host:port, http://host:port or https://host:port, such as 10.0.0.2:50051")]
     Malformed(String),
 }
 
-/// Reads a target, `http://host:port` or `host:port`, and returns it as `http://host:port`. All servers, agents and
-/// clients read targets here, so that they accept the same.
+/// Reads a target, `http://host:port`, `https://host:port` (TLS) or `host:port`, and returns it with its scheme, which is
+/// `http://` where the text has none. All servers, agents and clients read targets here, so that they accept the same.
 ///
 /// # Errors
 /// If the text is not a valid target: no host, no port, another scheme, a user, a path or a query. An IPv6 address
@@ -42,29 +30,22 @@ pub fn read_target(text: &str) -> Result<String, TargetError> {
         return Err(TargetError::TooLong(text.len()));
     }
     let malformed = || TargetError::Malformed(text.to_owned());
-    let address =
-        text.strip_prefix(SCHEME).map_or(text, |rest| rest.strip_suffix('/').unwrap_or(rest));
+    let schemes = [PLAIN, TLS].into_iter();
+    let (scheme, address) = schemes
+        .filter_map(|scheme| Some((scheme, text.strip_prefix(scheme)?)))
+        .map(|(scheme, rest)| (scheme, rest.strip_suffix('/').unwrap_or(rest)))
+        .next()
+        .unwrap_or((PLAIN, text));
     let (host, port) = address.rsplit_once(':').ok_or_else(malformed)?;
     let is_port = port.bytes().all(|at| at.is_ascii_digit())
         && port.parse::<u16>().is_ok_and(|port| port > 0);
-    if is_host(host) && is_port { Ok(format!("{SCHEME}{address}")) } else { Err(malformed()) }
+    if is_host(host) && is_port { Ok(format!("{scheme}{address}")) } else { Err(malformed()) }
 }
 
-/// The endpoint of a gRPC port. All gRPC clients of the workspace connect by this, so that they accept the same targets
-/// and notice a lost peer in the same time. The connect timeout is 5 s; change it by [`Endpoint::connect_timeout`].
-///
-/// # Errors
-/// If the text is not a valid target.
-#[cfg(feature = "grpc")]
-pub fn endpoint(text: &str) -> Result<Endpoint, TargetError> {
-    let malformed = |_error| TargetError::Malformed(text.to_owned());
-    let endpoint = Endpoint::from_shared(read_target(text)?).map_err(malformed)?;
-    Ok(endpoint
-        .connect_timeout(CONNECT_TIMEOUT)
-        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
-        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-        .keep_alive_while_idle(true)
-        .tcp_nodelay(true))
+/// Whether a target that [`read_target`] returned uses TLS.
+#[must_use]
+pub fn is_tls(target: &str) -> bool {
+    target.starts_with(TLS)
 }
 
 fn is_host(host: &str) -> bool {
@@ -92,8 +73,11 @@ mod tests {
             ),
             ("[::1]:50051", "http://[::1]:50051"),
             ("http://[fd00::7]:50051", "http://[fd00::7]:50051"),
+            ("https://index:1", "https://index:1"),
+            ("https://[fd00::7]:50051/", "https://[fd00::7]:50051"),
         ] {
             assert_eq!(read_target(text).as_deref(), Ok(expected));
+            assert_eq!(is_tls(expected), text.starts_with("https"));
         }
     }
 
@@ -111,7 +95,9 @@ mod tests {
             "host:grpc",
             "http://",
             "http://host",
-            "https://host:1",
+            "https://",
+            "https://http://host:1",
+            "HTTPS://host:1",
             "tcp://host:1",
             "ftp://host:1",
             "host:1/",
@@ -130,7 +116,7 @@ mod tests {
             "http://http://a:1",
         ] {
             let expected =
-                format!("{text:?} must be host:port or http://host:port, such as 10.0.0.2:50051");
+                format!("{text:?} must be host:port, http://host:port or https://host:port, such as 10.0.0.2:50051");
             assert_eq!(read_target(text).map_err(|error| error.to_string()), Err(expected));
         }
         let long = format!("{}:1", "h".repeat(NAME_BYTES_MAX));

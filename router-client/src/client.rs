@@ -7,7 +7,6 @@ use kvasir_proto::pb::indexer_client::IndexerClient as Stub;
 use kvasir_proto::pb::{
     FindMatchesRequest, FindMatchesResponse, ListWorkersRequest, RecordPlacementRequest,
 };
-use kvasir_proto::target;
 use kvasir_proto::types::{PartitionKey, WorkerKey};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,14 +41,13 @@ pub(crate) const fn check_length(blocks: &[u64]) -> Result<(), ClientError> {
 }
 
 impl IndexerClient {
-    /// A client of the indexer at `endpoint` (`host:port`, or `http://host:port`). It connects when first
-    /// used, and again whenever the connection is lost.
+    /// A client of the indexer at `endpoint` (`host:port`, `http://host:port` or `https://host:port`). It
+    /// connects when first used, and again whenever the connection is lost.
     ///
     /// # Errors
-    /// If `endpoint` is no such address.
+    /// If `endpoint` is no such address, or is `https://` and the configuration's dialer has no authorities.
     pub fn connect(endpoint: &str, config: ClientConfig) -> Result<Self, ClientError> {
-        let endpoint = target::endpoint(endpoint)?.connect_timeout(config.connect_timeout);
-        let channel = endpoint.connect_lazy();
+        let channel = config.dialer.lazy_within(endpoint, config.connect_timeout)?;
         let stub = Stub::new(channel)
             .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
             .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);

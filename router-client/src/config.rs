@@ -1,3 +1,4 @@
+use kvasir_tls::Dialer;
 use std::time::Duration;
 
 /// How questions travel.
@@ -22,6 +23,8 @@ pub struct ClientConfig {
     pub connect_timeout: Duration,
     /// How questions travel.
     pub calls: Calls,
+    /// What connects; [`Dialer::open`] makes one for `https://` servers.
+    pub dialer: Dialer,
 }
 
 impl Default for ClientConfig {
@@ -31,6 +34,7 @@ impl Default for ClientConfig {
             in_flight_max: 128,
             connect_timeout: Duration::from_secs(2),
             calls: Calls::default(),
+            dialer: Dialer::default(),
         }
     }
 }

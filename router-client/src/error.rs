@@ -1,14 +1,14 @@
 use kvasir_proto::convert::TooManyBlocks;
-use kvasir_proto::target::TargetError;
+use kvasir_tls::DialError;
 use std::time::Duration;
 
 /// Why a question was not answered. Do not fail the request that is to be routed for any of these: route
 /// it without cache information.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The endpoint is not a valid server address.
+    /// The endpoint is not a valid server address, or needs TLS that is not configured.
     #[error("endpoint {0}")]
-    Target(#[from] TargetError),
+    Target(#[from] DialError),
     /// The configured shards and replicas cannot be used.
     #[error("{problem}")]
     Topology {

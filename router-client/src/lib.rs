@@ -42,6 +42,7 @@ mod workers;
 pub use client::IndexerClient;
 pub use config::{Calls, ClientConfig};
 pub use error::ClientError;
+pub use kvasir_tls::{ClientFiles, DialError, Dialer, Identity, TlsError};
 pub use overlap::{Answer, Overlap};
 pub use prompt::{HashedPrompt, Prompt};
 pub use replicas::{HedgeConfig, REPLICAS_MAX, ShardCounts};

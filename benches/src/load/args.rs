@@ -50,6 +50,15 @@ pub enum Role {
     },
     /// Measures what checkpoints cost, in bytes and ingest, and how fast a killed server is back.
     Checkpoints(CheckpointArgs),
+    /// Measures what TLS with client certificates costs the server, beside a plain server in the same run.
+    Tls {
+        /// Measurements of each server, in turn.
+        #[arg(long, default_value_t = 9)]
+        trials: usize,
+        /// A smaller index and shorter measurements.
+        #[arg(long)]
+        quick: bool,
+    },
     /// The bare echo: says where it listens and serves until its standard input ends.
     Echo,
     /// Publishers of events: publish until standard input ends, then say how much that was.

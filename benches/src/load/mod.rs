@@ -18,10 +18,12 @@ mod record;
 mod report;
 mod run;
 mod shapes;
+mod tls;
 
 pub use args::{Args, Role};
 pub use checkpoints::{CheckpointArgs, run as run_checkpoints};
 pub use run::run;
+pub use tls::run as run_tls;
 
 use anyhow::Result;
 use bench_figures::print_part;

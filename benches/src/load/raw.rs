@@ -70,12 +70,16 @@ impl Caller {
     ) -> Result<Self> {
         let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
         let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true);
-        let grpc = Grpc::new(endpoint.connect().await?);
-        Ok(Self {
-            grpc,
+        Ok(Self::over(endpoint.connect().await?, unary, stream))
+    }
+
+    /// Over a connection that is there.
+    pub fn over(channel: Channel, unary: &'static str, stream: &'static str) -> Self {
+        Self {
+            grpc: Grpc::new(channel),
             unary: PathAndQuery::from_static(unary),
             stream: PathAndQuery::from_static(stream),
-        })
+        }
     }
 
     /// One question, one answer.

@@ -22,11 +22,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-const FIND: &str = "/kvasir.v1.Indexer/FindMatches";
-const FIND_STREAM: &str = "/kvasir.v1.Indexer/FindMatchesStream";
+pub(super) const FIND: &str = "/kvasir.v1.Indexer/FindMatches";
+pub(super) const FIND_STREAM: &str = "/kvasir.v1.Indexer/FindMatchesStream";
 /// Overload is to be seen as latency, not as refusals; and what was published stays, although its
 /// publishers are gone.
-const FLAGS: [&str; 4] = ["--max-in-flight", "65536", "--worker-timeout", "86400s"];
+pub(super) const FLAGS: [&str; 4] = ["--max-in-flight", "65536", "--worker-timeout", "86400s"];
 /// Questions in flight in the closed loops.
 const IN_FLIGHT: [usize; 3] = [1, 16, 64];
 /// Length of a measurement, and of one of a quick run.

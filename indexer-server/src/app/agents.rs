@@ -14,6 +14,7 @@ use kvasir_proto::convert::{
 /// Local indexers at addresses, and those behind the broker.
 #[derive(Debug)]
 pub(super) struct Agents {
+    pub(super) dialled: LocalClients,
     pub(super) broker: Option<LocalByBroker>,
 }
 
@@ -21,7 +22,7 @@ impl Agents {
     /// The client for a URL.
     fn of(&self, url: &str) -> Result<&dyn LocalIndexers, AskError> {
         if url != LOCAL_INDEXER_BY_BROKER {
-            return Ok(&LocalClients);
+            return Ok(&self.dialled);
         }
         let missing = || {
             let text = "the worker's agent is reachable only over NATS, and nats-url is not set";

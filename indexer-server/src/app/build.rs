@@ -4,7 +4,7 @@ use super::{
 use crate::{
     broker::{Broker, LocalByBroker, ShardMaps},
     config::{Config, ConfigError, MapSource},
-    grpc::Parts,
+    grpc::{LocalClients, Parts},
     ingest::{Ingest, IngestMetrics, RankStates},
     partitions::{
         IndexMetrics, Origin, Partitions, Speculation, SpeculationMetrics, Writer, WriterThreads,
@@ -89,6 +89,7 @@ impl App {
             IngestMetrics::register(&mut registry, index_metrics.clone()),
         );
         let ingest = Arc::new(ingest.limited(shares.engines).asking(Arc::new(Agents {
+            dialled: LocalClients(config.dialer.clone()),
             broker: broker.as_ref().map(|broker| LocalByBroker::new(broker.connection())),
         })));
         registry.register_collector(Box::new(RankStates::new(Arc::clone(&ingest))));
@@ -96,7 +97,7 @@ impl App {
         let opened =
             open_checkpoints(&config, written, &ingest, &mut registry, broker.as_ref()).await?;
         let (checkpoint_parts, checkpoints) = opened.unzip();
-        let siblings = Siblings::new(&config.siblings, writer.clone(), &mut registry)?;
+        let siblings = Siblings::new((&config.siblings, &config.dialer), writer.clone(), &mut registry)?;
         let parts = Parts {
             checkpoints,
             finder: Finder::new(Arc::clone(&partitions), origin, query_metrics.clone()),

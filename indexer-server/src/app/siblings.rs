@@ -7,6 +7,7 @@ use crate::{
 };
 use kvasir_process::telemetry::NotReady;
 use kvasir_proto::convert::Registration;
+use kvasir_tls::Dialer;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
 
@@ -24,12 +25,12 @@ impl Siblings {
     /// # Errors
     /// If a URL cannot be used.
     pub(super) fn new(
-        urls: &[String],
+        (urls, dialer): (&[String], &Dialer),
         writer: Writer,
         registry: &mut Registry,
     ) -> Result<Self, BuildError> {
         let metrics = SiblingMetrics::register(registry);
-        let client = |url: &String| match SiblingClient::new(url.clone()) {
+        let client = |url: &String| match SiblingClient::new(url.clone(), dialer) {
             Ok(client) => Ok(Arc::new(client) as Arc<dyn Sibling>),
             Err(error) => Err(BuildError::Sibling { url: url.clone(), error: error.to_string() }),
         };

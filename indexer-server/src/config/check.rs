@@ -14,7 +14,7 @@ use crate::{
 };
 use kvasir_process::{
     http::HttpConfig,
-    options::{count, positive, target},
+    options::{count, dialled, positive},
     port::{CONNECTION_CALLS_MAX, PortConfig},
     telemetry::LogConfig,
     text::ByteCount,
@@ -23,6 +23,7 @@ use kvasir_proto::{
     convert::Registration,
     limits::{GRPC_MESSAGE_BYTES_MAX, QUERY_BLOCKS_MAX},
 };
+use kvasir_tls::Dialer;
 use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
 
 /// Checked options, by the module that they are for.
@@ -42,6 +43,8 @@ pub struct Config {
     pub grpc: GrpcConfig,
     /// The HTTP side port.
     pub http: HttpConfig,
+    /// What connects to siblings and agents.
+    pub dialer: Dialer,
     /// Workers to register at start, as far as they belong to this server's shard.
     pub workers: Vec<Registration>,
     /// The NATS broker, if one is configured.
@@ -85,6 +88,7 @@ impl Config {
             },
             grpc: GrpcConfig {
                 listen: process.listen,
+                tls: process.tls,
                 port: PortConfig {
                     max_in_flight: count("max-in-flight", options.max_in_flight)?,
                     max_connections: count("max-connections", options.max_connections)?,
@@ -98,7 +102,8 @@ impl Config {
             workers: registrations(&options.worker)?,
             broker: broker(options)?,
             shard_map: map_source(options),
-            siblings: siblings(options)?,
+            siblings: siblings(options, &process.dialer)?,
+            dialer: process.dialer,
             drain_timeout: process.drain_timeout,
             log: process.log,
         })
@@ -141,7 +146,7 @@ fn checkpoints(options: &Options) -> Result<Option<CheckpointConfig>, ConfigErro
     Ok(folder.map(|folder| CheckpointConfig { folder, interval }))
 }
 
-fn siblings(options: &Options) -> Result<Vec<String>, ConfigError> {
+fn siblings(options: &Options, dialer: &Dialer) -> Result<Vec<String>, ConfigError> {
     const FIELD: &str = "siblings";
     let given = &options.siblings;
     if given.len() > SIBLINGS_MAX {
@@ -150,7 +155,7 @@ fn siblings(options: &Options) -> Result<Vec<String>, ConfigError> {
     }
     let mut urls = Vec::with_capacity(given.len());
     for text in given {
-        let url = target(FIELD, text)?;
+        let url = dialled(FIELD, text, dialer)?;
         if urls.contains(&url) {
             return Err(ConfigError::invalid(FIELD, format!("{url:?} is given twice")));
         }

@@ -155,13 +155,13 @@ fn every_refusal_names_the_option() {
     check(&["--speculative-keep-ratio", "NaN"], "speculative-keep-ratio: is NaN, must be 0 to 1");
     check(&["--replay-concurrency", "0"], "replay-concurrency: is 0");
     check(&["--drain-timeout", "0s"], "drain-timeout: is 0s, must be longer");
-    check(&["--otlp-endpoint", "host"], "otlp-endpoint: \"host\" must be host:port or http://host");
+    check(&["--otlp-endpoint", "host"], "otlp-endpoint: \"host\" must be host:port, http://host");
     check(
         &["--otlp-endpoint", "https://a:1"],
-        "otlp-endpoint: \"https://a:1\" must be host:port or",
+        "otlp-endpoint: \"https://a:1\": spans are exported without TLS only",
     );
     check(&["--http-listen", "127.0.0.1:50051"], "http-listen: must differ from listen");
-    check(&["--siblings", "a:1,host"], "siblings: \"host\" must be host:port or http://host:port");
+    check(&["--siblings", "a:1,host"], "siblings: \"host\" must be host:port, http://host:port");
     check(&["--siblings", "http://a:1,a:1"], "siblings: \"http://a:1\" is given twice");
     let many = vec!["http://a:1"; 17].join(",");
     check(&["--siblings", &many], "siblings: names 17 servers, the limit is 16");

@@ -1,4 +1,5 @@
 use kvasir_process::port::{PortConfig, UNTAKEN_TIMEOUT};
+use kvasir_tls::ServerTls;
 use std::{net::SocketAddr, time::Duration};
 
 /// The gRPC port.
@@ -6,6 +7,8 @@ use std::{net::SocketAddr, time::Duration};
 pub struct GrpcConfig {
     /// Address to listen on.
     pub listen: SocketAddr,
+    /// TLS; none for none.
+    pub tls: Option<ServerTls>,
     /// What its calls may take.
     pub port: PortConfig,
 }

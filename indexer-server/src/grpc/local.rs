@@ -2,22 +2,21 @@
 
 use crate::ingest::{AskError, LocalIndexers, Parts};
 use futures::{StreamExt, TryFutureExt, TryStreamExt};
-use kvasir_process::causes::causes;
 use kvasir_proto::{
     convert::{DigestsPart, DigestsQuery, EventsPart, EventsQuery, LocalDumpPart, LocalDumpQuery},
     limits::GRPC_MESSAGE_BYTES_MAX,
     pb::{self, local_indexer_client::LocalIndexerClient},
-    target::endpoint,
 };
+use kvasir_tls::Dialer;
 use tonic::{Status, transport::Channel};
 
 /// Clients of the service `kvasir.v1.LocalIndexer`, wherever it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LocalClients;
+#[derive(Debug, Clone)]
+pub struct LocalClients(pub Dialer);
 
 impl LocalIndexers for LocalClients {
     fn events(&self, url: &str, query: EventsQuery, block_size: u32) -> Parts<EventsPart> {
-        let connecting = connect(url.to_owned());
+        let connecting = connect(self.0.clone(), url.to_owned());
         let answers = async move {
             let request = pb::GetEventsRequest::from(query);
             let answers = connecting.await?.get_events(request).await.map_err(refused)?;
@@ -28,7 +27,7 @@ impl LocalIndexers for LocalClients {
     }
 
     fn dump(&self, url: &str, query: LocalDumpQuery) -> Parts<LocalDumpPart> {
-        let connecting = connect(url.to_owned());
+        let connecting = connect(self.0.clone(), url.to_owned());
         let answers = async move {
             let request = pb::LocalDumpRequest::from(query);
             let answers = connecting.await?.dump(request).await.map_err(refused)?;
@@ -39,7 +38,7 @@ impl LocalIndexers for LocalClients {
     }
 
     fn digests(&self, url: &str, query: DigestsQuery) -> Parts<DigestsPart> {
-        let connecting = connect(url.to_owned());
+        let connecting = connect(self.0.clone(), url.to_owned());
         let answers = async move {
             let request = pb::GetDigestsRequest::from(query);
             let answers = connecting.await?.get_digests(request).await.map_err(refused)?;
@@ -50,10 +49,9 @@ impl LocalIndexers for LocalClients {
     }
 }
 
-async fn connect(url: String) -> Result<LocalIndexerClient<Channel>, AskError> {
-    let unreachable = |error: tonic::transport::Error| AskError::Unreachable(causes(&error));
-    let endpoint = endpoint(&url).map_err(|error| AskError::Unreachable(error.to_string()))?;
-    let channel = endpoint.connect().await.map_err(unreachable)?;
+async fn connect(dialer: Dialer, url: String) -> Result<LocalIndexerClient<Channel>, AskError> {
+    let channel = dialer.connect(&url).await;
+    let channel = channel.map_err(|error| AskError::Unreachable(error.to_string()))?;
     Ok(LocalIndexerClient::new(channel).max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX))
 }
 

@@ -38,8 +38,13 @@ pub async fn serve(
     let mut services = Services::default();
     services.add(FindService::new(finder, until, indexer));
     services.add(ingest);
-    let config = config.port;
-    let port = Port { config, streams: STREAMS, metrics, descriptors: FILE_DESCRIPTOR_SET };
+    let port = Port {
+        config: config.port,
+        streams: STREAMS,
+        metrics,
+        descriptors: FILE_DESCRIPTOR_SET,
+        tls: config.tls.clone(),
+    };
     port.serve(listener, services, stop).await?;
     tasks.close();
     tasks.wait().await;

@@ -7,8 +7,8 @@ use kvasir_proto::{
     convert::{DumpQuery, ListedWorker, WorkerDumpPart},
     limits::GRPC_MESSAGE_BYTES_MAX,
     pb::{self, indexer_client::IndexerClient},
-    target::{TargetError, endpoint},
 };
+use kvasir_tls::{DialError, Dialer};
 use tonic::{Code, Status, transport::Channel};
 
 /// A client of the service `kvasir.v1.Indexer` of another replica. It connects when it asks.
@@ -23,8 +23,8 @@ impl SiblingClient {
     ///
     /// # Errors
     /// If the URL cannot be used.
-    pub fn new(url: String) -> Result<Self, TargetError> {
-        let indexer = IndexerClient::new(endpoint(&url)?.connect_lazy());
+    pub fn new(url: String, dialer: &Dialer) -> Result<Self, DialError> {
+        let indexer = IndexerClient::new(dialer.lazy(&url)?);
         Ok(Self { url, indexer: indexer.max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX) })
     }
 }

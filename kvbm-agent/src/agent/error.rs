@@ -4,7 +4,7 @@ use crate::zmq::ZmqConfigError;
 use kvasir_feed::disk::DiskError;
 use kvasir_feed::hub::HubError;
 use kvasir_proto::convert::ConvertError;
-use kvasir_proto::target::TargetError;
+use kvasir_tls::DialError;
 use std::io;
 use std::net::SocketAddr;
 
@@ -42,7 +42,7 @@ pub enum AgentError {
     },
     /// The address of an indexer can be none.
     #[error("indexers: {0}")]
-    Indexer(#[from] TargetError),
+    Indexer(#[from] DialError),
     /// The registration over NATS is not of this source, or breaks the contract.
     #[error("broker: {0}")]
     Broker(#[source] ConvertError),

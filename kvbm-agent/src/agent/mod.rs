@@ -26,8 +26,8 @@ use kvasir_feed::uplink::{Overrun, UplinkConfig, UplinkStatus, run_uplink};
 use kvasir_process::port::PortMetrics;
 use kvasir_process::tasks::{Ended, Tasks};
 use kvasir_proto::convert::Registration;
-use kvasir_proto::target::{TargetError, read_target};
 use kvasir_proto::types::{DpRank, Incarnation, KvEvent};
+use kvasir_tls::{DialError, Dialer, ServerTls};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -59,8 +59,10 @@ pub struct AgentConfig {
     pub journal_dir: Option<PathBuf>,
     /// What feeds it.
     pub sources: SourcesConfig,
-    /// Indexers to feed (`host:port` or `http://host:port`), at most [`INDEXERS_MAX`].
+    /// Indexers to feed (`host:port`, `http://host:port` or `https://host:port`), at most [`INDEXERS_MAX`].
     pub indexers: Vec<String>,
+    /// What connects to them.
+    pub dialer: Dialer,
     /// NATS servers to publish and answer over, beside or in place of them.
     pub broker: Option<BrokerConfig>,
     /// Sockets on which it is published as an engine would, for consumers that expect one; none for not at all.
@@ -77,6 +79,8 @@ pub struct AgentConfig {
     pub heartbeat_interval: Duration,
     /// Where to serve `LocalIndexer` and `WorkerLoads`; none for not at all. Port 0 is any.
     pub listen: Option<SocketAddr>,
+    /// TLS of that port; none for none.
+    pub tls: Option<ServerTls>,
     /// Bounds of that service.
     pub service: ServiceConfig,
 }
@@ -110,7 +114,8 @@ impl Agent {
     /// If the source breaks the contract, too many indexers are given, or the port cannot be had.
     pub async fn start(config: AgentConfig) -> Result<Self, AgentError> {
         check(&config)?;
-        let indexers = targets(&config.indexers)?;
+        let has_tls = config.tls.is_some();
+        let indexers = targets(&config.indexers, &config.dialer)?;
         let registration = config.registration.as_ref();
         let lora_names = registration.map(|at| at.lora_names.clone()).unwrap_or_default();
         let (feed, found) = disk::open_feed(config.source, config.journal_dir, lora_names).await?;
@@ -148,15 +153,17 @@ impl Agent {
         let zmq = Zmq::start(&feed, config.zmq, publishing, replaying).await?;
         let loads_service = loads.service(&feed, config.service, heartbeat_interval, &stop_service);
         let serving = (service, loads_service, sources.ingest);
-        let (local, port_metrics) = serve_local(config.listen, serving, &mut service_tasks).await?;
+        let (local, port_metrics) = serve_local((config.listen, config.tls), serving, &mut service_tasks).await?;
         let mut registration = config.registration;
+        let scheme = if has_tls { "https" } else { "http" };
         if let (Some(registration), Some(local)) = (&mut registration, local) {
-            registration.local_indexer.get_or_insert_with(|| format!("http://{local}"));
+            registration.local_indexer.get_or_insert_with(|| format!("{scheme}://{local}"));
         }
         let deregister = config.deregister;
         let uplink = |endpoint| {
             let (registration, overrun) = (registration.clone(), Overrun::Skip);
-            UplinkConfig { endpoint, heartbeat_interval, registration, deregister, overrun }
+            let dialer = config.dialer.clone();
+            UplinkConfig { endpoint, dialer, heartbeat_interval, registration, deregister, overrun }
         };
         let start = |uplink| start_uplink(&feed, uplink, &mut uplink_tasks, &stop_uplinks);
         let uplinks = indexers.into_iter().map(uplink).map(start).collect();
@@ -355,8 +362,8 @@ const fn check(config: &AgentConfig) -> Result<(), AgentError> {
     Ok(())
 }
 
-fn targets(indexers: &[String]) -> Result<Vec<String>, TargetError> {
-    indexers.iter().map(|text| read_target(text)).collect()
+fn targets(indexers: &[String], dialer: &Dialer) -> Result<Vec<String>, DialError> {
+    indexers.iter().map(|text| dialer.check(text)).collect()
 }
 
 /// What is served on the agent's port.
@@ -365,14 +372,14 @@ type Services =
 
 /// Serves the agent's port, if it is to have one.
 async fn serve_local(
-    address: Option<SocketAddr>,
+    (address, tls): (Option<SocketAddr>, Option<ServerTls>),
     (service, loads, ingest): Services,
     tasks: &mut Tasks,
 ) -> Result<(Option<SocketAddr>, PortMetrics), AgentError> {
     let metrics = PortMetrics::default();
     let Some(address) = address else { return Ok((None, metrics)) };
     let (listener, bound) = listen(address).await?;
-    let serving = serve(listener, service, loads, ingest, metrics.clone());
+    let serving = serve((listener, tls), service, loads, ingest, metrics.clone());
     tasks.spawn("gRPC port", async { Ok(serving.await?) });
     Ok((Some(bound), metrics))
 }

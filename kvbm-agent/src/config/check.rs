@@ -13,7 +13,7 @@ use kvasir_feed::hub::{BATCH_BLOCKS_MAX, BATCH_INTERVAL_MAX, BatchingConfig, Hub
 use kvasir_feed::journal::JournalConfig;
 use kvasir_process::config::ConfigError;
 use kvasir_process::http::HttpConfig;
-use kvasir_process::options::{positive, target};
+use kvasir_process::options::{dialled, positive, target};
 use kvasir_process::telemetry::LogConfig;
 use kvasir_process::text::{ByteCount, Span};
 use kvasir_proto::convert::{
@@ -23,7 +23,9 @@ use kvasir_proto::limits::{
     BATCH_WIRE_BYTES_MAX, LEASE_MS_MAX, LEASE_MS_MIN, MEDIUM_TTL_MS_MAX, MEDIUM_TTL_MS_MIN,
 };
 use kvasir_proto::pb;
+use kvasir_proto::target::is_tls;
 use kvasir_proto::types::{CopyMode, EngineKind};
+use kvasir_tls::Dialer;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -56,7 +58,7 @@ impl Config {
     pub fn check(options: &Options) -> Result<Self, ConfigError> {
         let process = options.process.check()?;
         let registration = registration(options)?;
-        let indexers = indexers(&options.indexers)?;
+        let indexers = indexers(&options.indexers, &process.dialer)?;
         let zmq = zmq(options)?;
         if indexers.is_empty() && options.nats.nats_url.is_none() && zmq.is_none() {
             let why = "nothing would be published: name an index, or a NATS server with nats-url";
@@ -86,6 +88,7 @@ impl Config {
             journal_dir: journal_dir(options)?,
             sources: sources(options, &registration)?,
             indexers,
+            dialer: process.dialer,
             broker,
             zmq,
             loads: loads(options)?,
@@ -93,6 +96,7 @@ impl Config {
             deregister: options.deregister,
             heartbeat_interval: heartbeat_interval(options)?,
             listen: Some(process.listen),
+            tls: process.tls,
             service: ServiceConfig::DEFAULT,
         };
         Ok(Self {
@@ -248,9 +252,9 @@ fn out_of_reach(
     ))
 }
 
-/// Whether an `http://host:port` is of this machine.
+/// Whether a target is of this machine.
 fn is_loopback(url: &str) -> bool {
-    let address = url.strip_prefix("http://").and_then(|address| address.rsplit_once(':'));
+    let address = url.split_once("://").and_then(|(_scheme, address)| address.rsplit_once(':'));
     let host = address.map_or("", |(host, _port)| host);
     let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
     host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
@@ -265,16 +269,24 @@ fn advertised(options: &Options) -> Result<Option<String>, ConfigError> {
         }
         return Ok(None);
     };
-    target("advertise", url).map(Some)
+    // The ports have TLS if there is a certificate: without a scheme, that says which one it is.
+    let has_tls = options.process.tls_cert.is_some();
+    let url = if has_tls && !url.contains("://") { &format!("https://{url}") } else { url };
+    let url = target("advertise", url)?;
+    if is_tls(&url) != has_tls {
+        let why = if has_tls { "write https://, for tls-cert is set" } else { "set tls-cert, or write http://" };
+        return Err(ConfigError::invalid("advertise", format!("{url:?} is not what is served: {why}")));
+    }
+    Ok(Some(url))
 }
 
-fn indexers(given: &[String]) -> Result<Vec<String>, ConfigError> {
+fn indexers(given: &[String], dialer: &Dialer) -> Result<Vec<String>, ConfigError> {
     const FIELD: &str = "indexers";
     if given.len() > INDEXERS_MAX {
         let why = format!("{} are too many, the limit is {INDEXERS_MAX}", given.len());
         return Err(ConfigError::invalid(FIELD, why));
     }
-    let indexers = given.iter().map(|text| target(FIELD, text)).collect::<Result<Vec<_>, _>>()?;
+    let indexers = given.iter().map(|text| dialled(FIELD, text, dialer)).collect::<Result<Vec<_>, _>>()?;
     let mut seen = BTreeSet::new();
     if let Some(twice) = indexers.iter().find(|url| !seen.insert(*url)) {
         let why = format!("{twice:?} is given twice: it would receive everything twice");

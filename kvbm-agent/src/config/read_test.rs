@@ -143,19 +143,15 @@ fn values_that_are_wrong_are_named() {
     for (argument, expected) in [
         (
             "--indexers=a:1,x",
-            "indexers: \"x\" must be host:port or http://host:port, such as 10.0.0.2:50051",
+            "indexers: \"x\" must be host:port, http://host:port or https://host:port, such as 10.0.0.2:50051",
         ),
         (
             "--advertise=x",
-            "advertise: \"x\" must be host:port or http://host:port, such as 10.0.0.2:50051",
+            "advertise: \"x\" must be host:port, http://host:port or https://host:port, such as 10.0.0.2:50051",
         ),
         (
             "--otlp-endpoint=https://x:1",
-            "otlp-endpoint: \"https://x:1\" must be host:port or http://host:port, such as 10.0.0.2:50051",
-        ),
-        (
-            "--listen=0.0.0.0:1",
-            "advertise: is required where listen is every address: indexes ask there for what they missed",
+            "otlp-endpoint: \"https://x:1\": spans are exported without TLS only, write http://",
         ),
         ("--label=zone", "label: \"zone\" is no key=value"),
         ("--label=zone=a,zone=b", "label[1].key: repeats zone: each may be given once"),
@@ -239,9 +235,15 @@ fn an_index_on_another_machine_must_reach_the_agent() {
         panic!("no warning")
     };
     assert!(warning.starts_with("advertise: http://[::1]:3 is reached from this"), "{warning}");
-    for enough in ["--advertise=http://10.0.0.7:3", "--listen=10.0.0.7:3"] {
-        assert_eq!(config(&[far, enough]).warnings, [""; 0], "{enough}");
+    for enough in
+        [&["--advertise=http://10.0.0.7:3"][..], &["--listen=10.0.0.7:3", "--insecure=true"]]
+    {
+        assert_eq!(config(&[&[far], enough].concat()).warnings, [""; 0], "{enough:?}");
     }
+    let everywhere = ["--listen=0.0.0.0:1", "--insecure=true"];
+    let why =
+        "advertise: is required where listen is every address: indexes ask there for what they missed";
+    assert_eq!(refusal(&everywhere), why);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use kvasir_proto::pb::FILE_DESCRIPTOR_SET;
 use kvasir_proto::pb::event_ingest_server::EventIngestServer;
 use kvasir_proto::pb::local_indexer_server::LocalIndexerServer;
 use kvasir_proto::pb::worker_loads_server::WorkerLoadsServer;
+use kvasir_tls::ServerTls;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 
@@ -34,7 +35,7 @@ const CONNECTIONS_MAX: usize = 1_024;
 /// # Errors
 /// If the services cannot be built or the transport fails.
 pub async fn serve(
-    listener: TcpListener,
+    (listener, tls): (TcpListener, Option<ServerTls>),
     local: Arc<LocalIndexerService>,
     loads: Arc<WorkerLoadsService>,
     ingest: Option<Arc<EventIngestService>>,
@@ -66,7 +67,7 @@ pub async fn serve(
         connection_asking_streams_max: CONNECTION_READERS_MAX,
         spans: false,
     };
-    let port = Port { config, streams: STREAMS, metrics, descriptors: FILE_DESCRIPTOR_SET };
+    let port = Port { config, streams: STREAMS, metrics, descriptors: FILE_DESCRIPTOR_SET, tls };
     port.serve(listener, services, local.stop().clone()).await?;
     local.ended().await;
     loads.ended().await;

@@ -8,6 +8,7 @@
 //! - [`telemetry`]: logs, spans, metrics registry, readiness.
 //! - [`descriptors`]: the limit of open files, and what it is for.
 //! - [`net`]: connections with a limit.
+//! - [`tls`]: connections of a port, plain or over TLS.
 //! - [`port`]: a gRPC port.
 //! - [`outlet`]: streams of answers.
 //! - [`publish`]: streams of events.
@@ -33,6 +34,8 @@ pub mod options;
 pub mod descriptors;
 
 pub mod net;
+
+pub mod tls;
 
 pub mod port;
 

@@ -7,10 +7,14 @@ use crate::{
     telemetry::{LogConfig, LogFormat},
     text::{self, ServerUrl, Span},
 };
-use clap::Args;
-use kvasir_proto::{broker::Delivery, target::read_target};
+use clap::{ArgAction, Args};
+use kvasir_proto::{
+    broker::Delivery,
+    target::{is_tls, read_target},
+};
+use kvasir_tls::{ClientFiles, Dialer, Identity, ServerFiles, ServerTls, TlsError};
 use serde::Serialize;
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use tokio::sync::Semaphore;
 
 /// Ports, logs and how the process stops. The two addresses have no default of their own: each program names its
@@ -24,6 +28,28 @@ pub struct ProcessOptions {
     /// Address of the HTTP side port: /metrics, /livez, /readyz
     #[arg(long, value_name = "ADDRESS", required = false)]
     pub http_listen: SocketAddr,
+    /// TLS certificate (PEM) of both ports, with those between it and its authority. The process shows it to
+    /// servers, too, that demand one. Read again when it changes, as all TLS files are
+    #[arg(long, value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+    /// Key of tls-cert (PEM, without a passphrase)
+    #[arg(long, value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+    /// Authorities (PEM) whose certificates clients need; none needed if not set. Without one, the side
+    /// port shows a client /livez and /readyz only
+    #[arg(long, value_name = "FILE")]
+    pub tls_client_ca: Option<PathBuf>,
+    /// Lists of revoked client certificates (PEM), one of each authority: if set, clients of an
+    /// authority without a list are refused
+    #[arg(long, value_name = "FILE")]
+    pub tls_client_crl: Option<PathBuf>,
+    /// Authorities (PEM) of the servers that this process connects to by https:// addresses
+    #[arg(long, value_name = "FILE")]
+    pub tls_ca: Option<PathBuf>,
+    /// DANGEROUS: listens without TLS on addresses that other machines reach, with a warning at each
+    /// start
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = false)]
+    pub insecure: bool,
     /// Format of the log lines: text or json
     #[arg(long, value_name = "FORMAT", default_value_t = LogFormat::Text)]
     #[serde(serialize_with = "text::serialize")]
@@ -44,8 +70,12 @@ pub struct ProcessOptions {
 pub struct ProcessConfig {
     /// Address of the gRPC port.
     pub listen: SocketAddr,
+    /// TLS of the gRPC port; none for none.
+    pub tls: Option<ServerTls>,
     /// The HTTP side port.
     pub http: HttpConfig,
+    /// What connects to servers.
+    pub dialer: Dialer,
     /// What is logged, how, and where spans go.
     pub log: LogConfig,
     /// Longest time that stopping takes.
@@ -62,15 +92,68 @@ impl ProcessOptions {
             return Err(ConfigError::invalid("http-listen", "must differ from listen"));
         }
         let otlp_endpoint = self.otlp_endpoint.as_deref();
-        let otlp_endpoint = otlp_endpoint.map(|at| target("otlp-endpoint", at)).transpose()?;
+        let otlp_endpoint = otlp_endpoint.map(otlp_target).transpose()?;
+        let tls = self.server_tls()?;
+        for (option, address) in [("listen", self.listen), ("http-listen", self.http_listen)] {
+            if tls.is_none() && !self.insecure && !address.ip().is_loopback() {
+                let why = format!(
+                    "{address} can be reached from other machines, and there is no TLS: set tls-cert and tls-key, or \
+                     insecure to accept that, or listen on 127.0.0.1"
+                );
+                return Err(ConfigError::invalid(option, why));
+            }
+        }
         let (format, filter) = (self.log_format, self.log_filter.clone());
         Ok(ProcessConfig {
             listen: self.listen,
-            http: HttpConfig { listen: self.http_listen },
+            http: HttpConfig { listen: self.http_listen, tls: tls.clone() },
+            tls,
+            dialer: self.dialer()?,
             log: LogConfig { format, filter, otlp_endpoint },
             drain_timeout: positive("drain-timeout", self.drain_timeout)?,
         })
     }
+
+    /// Certificate and key, which go together.
+    fn identity(&self) -> Result<Option<Identity>, ConfigError> {
+        let lacks = |field, other| {
+            ConfigError::invalid(field, format!("is required with {other}: set both, or none"))
+        };
+        match (self.tls_cert.clone(), self.tls_key.clone()) {
+            (None, None) => Ok(None),
+            (Some(cert), Some(key)) => Ok(Some(Identity { cert, key })),
+            (Some(_), None) => Err(lacks("tls-key", "tls-cert")),
+            (None, Some(_)) => Err(lacks("tls-cert", "tls-key")),
+        }
+    }
+
+    fn server_tls(&self) -> Result<Option<ServerTls>, ConfigError> {
+        let (client_ca, client_crl) = (self.tls_client_ca.clone(), self.tls_client_crl.clone());
+        let Some(Identity { cert, key }) = self.identity()? else {
+            let given = [("tls-client-ca", &client_ca), ("tls-client-crl", &client_crl)];
+            let given = given.into_iter().find(|(_, file)| file.is_some());
+            return given.map_or(Ok(None), |(field, _)| {
+                Err(ConfigError::invalid(field, "needs tls-cert and tls-key: without them there is no TLS"))
+            });
+        };
+        if client_crl.is_some() && client_ca.is_none() {
+            let why = "needs tls-client-ca: without it clients show no certificate";
+            return Err(ConfigError::invalid("tls-client-crl", why));
+        }
+        let opened = ServerTls::open(ServerFiles { cert, key, client_ca, client_crl });
+        opened.map(Some).map_err(unusable)
+    }
+
+    fn dialer(&self) -> Result<Dialer, ConfigError> {
+        let Some(ca) = self.tls_ca.clone() else { return Ok(Dialer::default()) };
+        Dialer::open(ClientFiles { ca, identity: self.identity()? }).map_err(unusable)
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn unusable(error: TlsError) -> ConfigError {
+    let TlsError { option, path, problem } = &error;
+    ConfigError::invalid(*option, format!("{}: {problem}", path.display()))
 }
 
 /// The NATS server that agents publish through and indexes read from.
@@ -128,6 +211,25 @@ pub fn count(field: &str, value: usize) -> Result<usize, ConfigError> {
         return Err(ConfigError::invalid(field, format!("is {value}, must be 1 to {max}")));
     }
     Ok(value)
+}
+
+/// The address of a gRPC port that this process connects to.
+///
+/// # Errors
+/// If it is none, or is `https://` and there are no authorities to trust.
+pub fn dialled(field: &str, text: &str, dialer: &Dialer) -> Result<String, ConfigError> {
+    dialer.check(text).map_err(|error| ConfigError::invalid(field, error.to_string()))
+}
+
+/// The exporter of spans has no TLS.
+fn otlp_target(text: &str) -> Result<String, ConfigError> {
+    const FIELD: &str = "otlp-endpoint";
+    let url = target(FIELD, text)?;
+    if is_tls(&url) {
+        let why = format!("{url:?}: spans are exported without TLS only, write http://");
+        return Err(ConfigError::invalid(FIELD, why));
+    }
+    Ok(url)
 }
 
 /// The address of a gRPC port of others.

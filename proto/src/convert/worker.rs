@@ -220,7 +220,7 @@ pub(super) fn read_local_indexer(url: String) -> Result<Option<String>, ConvertE
     check_name(FIELD, &url)?;
     read_target(&url).map(Some).map_err(|_malformed| {
         let actual = format!("is {url:?}");
-        let expected = "host:port, http://host:port or nats".to_owned();
+        let expected = "host:port, http://host:port, https://host:port or nats".to_owned();
         ConvertError::new(FIELD, Problem::Mismatch { actual, expected })
     })
 }

@@ -65,7 +65,7 @@ fn every_refusal_names_the_field_and_the_fix() {
     for url in [
         "a",
         "http://a",
-        "https://a:1",
+        "ftp://a:1",
         "http://:1",
         "http://a:65536",
         "http://a:1/b",
@@ -75,7 +75,7 @@ fn every_refusal_names_the_field_and_the_fix() {
         check(
             pb::RegisterWorkerRequest { local_indexer_endpoint, ..request() },
             &format!(
-                "local_indexer_endpoint is {url:?}, must be host:port, http://host:port or nats"
+                "local_indexer_endpoint is {url:?}, must be host:port, http://host:port, https://host:port or nats"
             ),
         );
     }

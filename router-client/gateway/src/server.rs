@@ -15,8 +15,10 @@ use hyper::{Method, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use kvasir_process::net::{
-    Connection, ConnectionLimits, ConnectionMetrics, LimitedListener, Patience, PeerLimits,
+    ConnectionLimits, ConnectionMetrics, LimitedListener, Patience, PeerLimits,
 };
+use kvasir_process::tls::{Accepting, Socket, warn_if_open};
+use kvasir_tls::{Protocol, ServerTls};
 use serde_json::Value;
 use std::pin::pin;
 use std::sync::Arc;
@@ -62,7 +64,7 @@ struct Server {
 
 /// Serves until `stop` is cancelled and the requests under way are answered.
 pub async fn serve(
-    listener: TcpListener,
+    (listener, tls): (TcpListener, Option<ServerTls>),
     gateway: Arc<Gateway>,
     limits: ServerLimits,
     metrics: ConnectionMetrics,
@@ -74,7 +76,11 @@ pub async fn serve(
         patience: PATIENCE,
         peer: PeerLimits::default(),
     };
-    let mut listener = LimitedListener::new(listener, connection_limits, metrics);
+    if let Ok(address) = listener.local_addr() {
+        warn_if_open("listen", address, tls.as_ref());
+    }
+    let listener = LimitedListener::new(listener, connection_limits, metrics);
+    let mut accepting = Accepting::new(listener, tls.map(|tls| (tls, Protocol::Http1)));
     let places = Arc::new(Semaphore::new(limits.in_flight));
     let server = Server { gateway: Arc::clone(&gateway), limits, places };
     let pages = Router::new()
@@ -88,23 +94,23 @@ pub async fn serve(
     loop {
         select! {
             () = stop.cancelled() => break,
-            (connection, _peer) = listener.accept() => {
-                connections.spawn(answer(connection, pages.clone(), stop.clone()));
+            socket = accepting.accept() => {
+                connections.spawn(answer(socket, pages.clone(), stop.clone()));
             }
         }
     }
-    drop(listener);
+    drop(accepting);
     connections.close();
     connections.wait().await;
     gateway.end().await;
 }
 
 /// Answers the requests of a connection.
-async fn answer(connection: Connection, pages: Router, stop: CancellationToken) {
+async fn answer(socket: Socket, pages: Router, stop: CancellationToken) {
     let service = TowerToHyperService::new(pages);
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-    let mut serving = pin!(builder.serve_connection(TokioIo::new(connection), service));
+    let mut serving = pin!(builder.serve_connection(TokioIo::new(socket), service));
     let ended = select! {
         ended = serving.as_mut() => ended,
         () = stop.cancelled() => {

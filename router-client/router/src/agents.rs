@@ -6,8 +6,8 @@ use crate::reports::KvMetricsAggregator;
 use kvasir_proto::convert::WorkerLoad;
 use kvasir_proto::pb;
 use kvasir_proto::pb::worker_loads_client::WorkerLoadsClient;
-use kvasir_proto::target::endpoint;
 use kvasir_proto::types::{PartitionKey, WorkerId};
+use kvasir_tls::Dialer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,11 @@ const AGENTS_MAX: usize = 1_024;
 const RETRY_PAUSE: Duration = Duration::from_secs(2);
 
 /// Reads the loads of all agents that the index lists, until the future is dropped.
-pub async fn run(mut listed: watch::Receiver<Arc<Listing>>, reports: Arc<KvMetricsAggregator>) {
+pub async fn run(
+    mut listed: watch::Receiver<Arc<Listing>>,
+    reports: Arc<KvMetricsAggregator>,
+    dialer: Dialer,
+) {
     let mut readers = JoinSet::new();
     let mut running: BTreeMap<(String, PartitionKey, WorkerId), AbortHandle> = BTreeMap::new();
     loop {
@@ -34,7 +38,7 @@ pub async fn run(mut listed: watch::Receiver<Arc<Listing>>, reports: Arc<KvMetri
             stays
         });
         for at in now.into_iter().take(AGENTS_MAX) {
-            let start = || readers.spawn(read(at.clone(), Arc::clone(&reports)));
+            let start = || readers.spawn(read(at.clone(), Arc::clone(&reports), dialer.clone()));
             running.entry(at.clone()).or_insert_with(start);
         }
         while readers.try_join_next().is_some() {}
@@ -49,12 +53,16 @@ pub async fn run(mut listed: watch::Receiver<Arc<Listing>>, reports: Arc<KvMetri
 async fn read(
     (url, partition, worker): (String, PartitionKey, WorkerId),
     reports: Arc<KvMetricsAggregator>,
+    dialer: Dialer,
 ) {
-    let Ok(endpoint) = endpoint(&url) else {
-        tracing::warn!(%url, %worker, "the agent's address cannot be used: its loads are not read");
-        return;
+    let channel = match dialer.lazy(&url) {
+        Ok(channel) => channel,
+        Err(error) => {
+            tracing::warn!(%url, %worker, %error, "the agent's address cannot be used: its loads are not read");
+            return;
+        }
     };
-    let mut client = WorkerLoadsClient::new(endpoint.connect_lazy());
+    let mut client = WorkerLoadsClient::new(channel);
     loop {
         let request = pb::WatchLoadsRequest {
             model: partition.model().to_owned(),

@@ -10,7 +10,7 @@ use kvasir_process::telemetry::NotReady;
 use kvasir_proto::types::{PartitionKey, WorkerId};
 use parking_lot::Mutex;
 use router_client::{
-    ClientConfig, ClientError, IndexerClient, LISTED_WORKERS_MAX, ListedWorker, WorkerList,
+    ClientConfig, ClientError, Dialer, IndexerClient, LISTED_WORKERS_MAX, ListedWorker, WorkerList,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -57,12 +57,13 @@ impl Discovery {
     /// # Errors
     /// If the address of a server cannot be one, which the options have checked.
     pub fn new(
-        shards: &[Vec<String>],
+        (shards, dialer): (&[Vec<String>], &Dialer),
         fleet: Arc<Fleet>,
         reports: Arc<KvMetricsAggregator>,
     ) -> Result<Self, ClientError> {
         let connect = |url: &String| {
-            let client = IndexerClient::connect(url, ClientConfig::default())?;
+            let config = ClientConfig { dialer: dialer.clone(), ..ClientConfig::default() };
+            let client = IndexerClient::connect(url, config)?;
             Ok::<_, ClientError>((url.clone(), client))
         };
         let shard = |urls: &Vec<String>| {
@@ -195,7 +196,7 @@ pub fn agents(listing: &Listing) -> BTreeSet<(String, PartitionKey, WorkerId)> {
     for (key, workers) in listing {
         for (id, listed) in workers {
             // Others are reached over NATS.
-            if let Some(agent) = listed.agent.as_ref().filter(|url| url.starts_with("http://")) {
+            if let Some(agent) = listed.agent.as_ref().filter(|url| url.contains("://")) {
                 agents.insert((agent.clone(), key.clone(), id.clone()));
             }
         }

@@ -16,7 +16,7 @@ use kvasir_process::telemetry::{NotReady, Readiness};
 use prometheus_client::registry::Registry;
 use router_client::route::BusyThresholds;
 use router_client::router::Index;
-use router_client::{ClientConfig, ClientError, IndexerClient, ShardedClient, ShardedConfig};
+use router_client::{ClientConfig, ClientError, Dialer, IndexerClient, ShardedClient, ShardedConfig};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;
@@ -41,6 +41,7 @@ pub struct Routing {
     discovery: Arc<Discovery>,
     discovery_interval: Duration,
     sync_status: Arc<SyncStatus>,
+    dialer: Dialer,
     nats: Option<NatsServers>,
     /// Writes requests down, if that is wanted.
     pub recorder: Recorder,
@@ -72,7 +73,7 @@ impl Routing {
         let index = index(config)?;
         let fleet = Arc::new(Fleet::new(config.router, config.pools.clone(), index));
         let reports = Arc::new(KvMetricsAggregator::new(config.report_stale_after));
-        let discovery = Discovery::new(&config.shards, Arc::clone(&fleet), Arc::clone(&reports));
+        let discovery = Discovery::new((&config.shards, &config.dialer), Arc::clone(&fleet), Arc::clone(&reports));
         let (recorder, writer) = Recorder::open(config.record.as_deref()).map_err(|error| {
             RoutingError::Record { path: config.record.clone().unwrap_or_default(), error }
         })?;
@@ -82,6 +83,7 @@ impl Routing {
             discovery: Arc::new(discovery?),
             discovery_interval: config.discovery_interval,
             sync_status: Arc::default(),
+            dialer: config.dialer.clone(),
             nats: config.nats.clone(),
             recorder,
             writer,
@@ -132,10 +134,11 @@ impl Routing {
 
     /// Starts the tasks; they end when `stop` is cancelled. `unlisted` is dropped once the workers are known.
     pub fn start(self, tasks: &mut Tasks, stop: &CancellationToken, unlisted: NotReady) {
-        let Self { fleet, reports, discovery, discovery_interval, sync_status, nats, .. } = self;
+        let Self { fleet, reports, discovery, discovery_interval, sync_status, dialer, nats, .. } =
+            self;
         let until = |work| until_stopped(stop.clone(), work);
         tasks.spawn("leases", until(Box::pin(expire(Arc::clone(&fleet)))));
-        let reading = agents::run(discovery.listed(), Arc::clone(&reports));
+        let reading = agents::run(discovery.listed(), Arc::clone(&reports), dialer);
         tasks.spawn("agents", until(Box::pin(reading)));
         let listing = async move { discovery.run(discovery_interval, unlisted).await };
         tasks.spawn("discovery", until(Box::pin(listing)));
@@ -156,6 +159,7 @@ fn index(config: &RoutingConfig) -> Result<Index, ClientError> {
     let client = ClientConfig {
         deadline: config.index_deadline,
         in_flight_max: QUERIES_MAX,
+        dialer: config.dialer.clone(),
         ..ClientConfig::default()
     };
     match config.shards.as_slice() {

@@ -55,8 +55,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl ShardedClient {
     /// A client of the servers at `shards`: for each shard, in order from shard 0, the endpoints of
-    /// its replicas (`host:port`, or `http://host:port`). It connects when first used, and again whenever
-    /// a connection is lost.
+    /// its replicas (`host:port`, `http://host:port` or `https://host:port`). It connects when first used, and
+    /// again whenever a connection is lost.
     ///
     /// # Errors
     /// If there are no shards, more than 256, a shard has no replicas or more than

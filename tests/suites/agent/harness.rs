@@ -6,6 +6,7 @@ use kvasir_feed::journal::JournalConfig;
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::pb;
 use kvasir_proto::types::{CopyMode, Incarnation, PartitionKey, WorkerId};
+use kvasir_tls::Dialer;
 use kvasir_tests::client;
 use kvasir_tests::server::Server;
 use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT, SourcesConfig};
@@ -48,6 +49,7 @@ pub fn config(indexers: Vec<String>) -> AgentConfig {
         journal_dir: None,
         sources: SourcesConfig::default(),
         indexers,
+        dialer: Dialer::default(),
         broker: None,
         zmq: None,
         loads: LoadConfig::DEFAULT,
@@ -55,6 +57,7 @@ pub fn config(indexers: Vec<String>) -> AgentConfig {
         deregister: false,
         heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,
         listen: Some(any),
+        tls: None,
         service: ServiceConfig::DEFAULT,
     }
 }

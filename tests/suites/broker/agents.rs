@@ -14,6 +14,7 @@ use kvasir_proto::convert::{
 };
 use kvasir_proto::pb;
 use kvasir_proto::types::{CopyMode, EngineKind, Incarnation, PartitionKey, WorkerId};
+use kvasir_tls::Dialer;
 use kvasir_tests::nats::NatsServer;
 use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT, SourcesConfig};
 use kvbm_agent::broker::{BrokerConfig, BrokerStatus, Delivery};
@@ -129,6 +130,7 @@ pub fn config(broker: &Broker, delivery: Delivery) -> AgentConfig {
         journal_dir: None,
         sources: SourcesConfig::default(),
         indexers: Vec::new(),
+        dialer: Dialer::default(),
         broker: Some(BrokerConfig { servers, delivery, registration, deregister: false }),
         zmq: None,
         registration: None,
@@ -136,6 +138,7 @@ pub fn config(broker: &Broker, delivery: Delivery) -> AgentConfig {
         loads: LoadConfig::DEFAULT,
         heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,
         listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
+        tls: None,
         service: ServiceConfig::DEFAULT,
     }
 }

@@ -8,6 +8,7 @@ use kvasir_feed::journal::JournalConfig;
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::pb;
 use kvasir_proto::types::{Incarnation, PartitionKey, SourceState, SourceStatus, WorkerId};
+use kvasir_tls::Dialer;
 use kvasir_tests::client::{self, Chain, Indexer};
 use kvasir_tests::server::Server;
 use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT, SourcesConfig};
@@ -105,6 +106,7 @@ impl Fleet {
             journal_dir: None,
             sources: SourcesConfig { relays: vec![relay], ..SourcesConfig::default() },
             indexers: vec![format!("http://{}", self.server.addresses.grpc)],
+            dialer: Dialer::default(),
             broker: None,
             zmq: None,
             loads: LoadConfig::DEFAULT,
@@ -112,6 +114,7 @@ impl Fleet {
             deregister: false,
             heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,
             listen: None,
+            tls: None,
             service: ServiceConfig::DEFAULT,
         };
         let request = pb::RegisterWorkerRequest {

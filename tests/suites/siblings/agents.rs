@@ -9,6 +9,7 @@ use kvasir_proto::pb;
 use kvasir_proto::types::{
     BlockName, CopyMode, Incarnation, KvEvent, LocalHash, PartitionKey, StoredBlock, Tier, WorkerId,
 };
+use kvasir_tls::Dialer;
 use kvasir_tests::client;
 use kvasir_tests::demo::metrics;
 use kvasir_tests::place::free_port;
@@ -43,6 +44,7 @@ async fn agent(indexers: Vec<String>) -> Result<Agent> {
     Ok(Agent::start(AgentConfig {
         source,
         indexers,
+        dialer: Dialer::default(),
         broker: None,
         zmq: None,
         journal_dir: None,
@@ -52,6 +54,7 @@ async fn agent(indexers: Vec<String>) -> Result<Agent> {
         deregister: false,
         heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,
         listen: Some(anywhere()),
+        tls: None,
         service: ServiceConfig::DEFAULT,
     })
     .await?)

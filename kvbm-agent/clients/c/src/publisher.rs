@@ -8,7 +8,8 @@ use kvasir_process::tasks::Tasks;
 use kvasir_proto::convert::{ConvertError, Registration};
 use kvasir_proto::limits::{EVENT_BLOCKS_MAX, WORKER_RANKS_MAX};
 use kvasir_proto::pb;
-use kvasir_proto::target::read_target;
+use kvasir_proto::target::{is_tls, read_target};
+use kvasir_tls::Dialer;
 use kvasir_proto::types::{BlockName, CopyMode, Tier};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -79,6 +80,12 @@ impl Publisher {
     pub(crate) fn open(config: &Config<'_>) -> Result<Self, Fault> {
         let endpoint = read_target(config.endpoint);
         let endpoint = endpoint.map_err(|error| Fault::argument("endpoint", error))?;
+        if is_tls(&endpoint) {
+            let problem = format!(
+                "is {endpoint:?}, and this library has no TLS: publish to an agent on this machine, at http://"
+            );
+            return Err(Fault::argument("endpoint", problem));
+        }
         let held_blocks_max = or(config.held_blocks_max, HELD_BLOCKS_DEFAULT);
         if held_blocks_max > HELD_BLOCKS_MAX {
             let problem = format!("is {held_blocks_max}, the limit is {HELD_BLOCKS_MAX}");
@@ -98,6 +105,7 @@ impl Publisher {
         let quarter = registration.lease.map(|lease| lease / 4);
         let uplink = UplinkConfig {
             endpoint,
+            dialer: Dialer::default(),
             heartbeat_interval: quarter.unwrap_or(HEARTBEAT_INTERVAL).min(HEARTBEAT_INTERVAL),
             registration: registers.then_some(registration),
             deregister: registers,

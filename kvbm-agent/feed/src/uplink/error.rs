@@ -1,6 +1,6 @@
 use kvasir_process::causes::causes;
 use kvasir_proto::pb::{PublishRefusal, RefusalReason};
-use kvasir_proto::target::TargetError;
+use kvasir_tls::DialError;
 use std::error::Error;
 use std::time::Duration;
 use tonic::{Code, Status};
@@ -13,10 +13,10 @@ pub enum UplinkError {
     Status(Box<Status>),
     /// The endpoint can be no address of an index.
     #[error("endpoint {0}")]
-    Target(#[from] TargetError),
+    Target(DialError),
     /// The endpoint cannot be reached.
-    #[error("cannot be reached: {}", why(.0))]
-    Endpoint(tonic::transport::Error),
+    #[error("cannot be reached: {0}")]
+    Endpoint(DialError),
     /// The worker cannot be registered there.
     #[error("workers are not registered there: an agent registers its worker by itself")]
     NoRegistry,
@@ -67,9 +67,13 @@ fn text_of(status: &Status) -> String {
     cause.map_or_else(|| status.message().to_owned(), |it| format!("{}: {it}", status.message()))
 }
 
-/// The causes of an error of the transport, whose own message tells nothing.
-fn why(error: &tonic::transport::Error) -> String {
-    error.source().map_or_else(|| error.to_string(), causes)
+impl From<DialError> for UplinkError {
+    fn from(error: DialError) -> Self {
+        match error {
+            DialError::Target(_) | DialError::NoAuthority(_) => Self::Target(error),
+            DialError::Transport(_) => Self::Endpoint(error),
+        }
+    }
 }
 
 impl UplinkError {

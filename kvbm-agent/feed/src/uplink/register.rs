@@ -5,6 +5,7 @@ use super::stream::connect;
 use kvasir_proto::convert::{Registration, WorkerAddress};
 use kvasir_proto::pb::indexer_client::IndexerClient;
 use kvasir_proto::pb::{RegisterWorkerRequest, RemoveWorkerRequest};
+use kvasir_tls::Dialer;
 use std::time::Duration;
 use tokio::time::timeout;
 use tonic::{Code, Status};
@@ -20,10 +21,10 @@ async fn within<T>(call: impl Future<Output = Result<T, Status>>) -> Result<T, U
 
 /// Registers a worker, in place of one of its name that is registered otherwise.
 pub(super) async fn register(
-    endpoint: &str,
+    to: (&Dialer, &str),
     registration: &Registration,
 ) -> Result<(), UplinkError> {
-    let mut index = IndexerClient::new(connect(endpoint).await?);
+    let mut index = IndexerClient::new(connect(to).await?);
     let request = RegisterWorkerRequest { replace: true, ..registration.into() };
     match within(index.register_worker(request)).await {
         Err(UplinkError::Status(status)) if status.code() == Code::Unimplemented => {
@@ -34,8 +35,8 @@ pub(super) async fn register(
 }
 
 /// Removes a worker, if it is registered.
-pub(super) async fn remove(endpoint: &str, worker: &WorkerAddress) -> Result<(), UplinkError> {
-    let mut index = IndexerClient::new(connect(endpoint).await?);
+pub(super) async fn remove(to: (&Dialer, &str), worker: &WorkerAddress) -> Result<(), UplinkError> {
+    let mut index = IndexerClient::new(connect(to).await?);
     let request = RemoveWorkerRequest {
         worker_id: worker.worker.as_str().to_owned(),
         model: worker.partition.model().to_owned(),

@@ -6,6 +6,7 @@ use crate::journal::RangeError;
 use crate::pause::Pauses;
 use kvasir_proto::convert::{Hello, Registration};
 use kvasir_proto::types::{Incarnation, SourceState};
+use kvasir_tls::Dialer;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,8 +33,10 @@ pub enum Overrun {
 /// Where an uplink leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UplinkConfig {
-    /// The indexer: `http://host:port`.
+    /// The indexer: `http://host:port`, or `https://host:port`.
     pub endpoint: String,
+    /// What connects to it.
+    pub dialer: Dialer,
     /// How often it is sent a heartbeat; not 0.
     pub heartbeat_interval: Duration,
     /// How the worker is registered before each stream; none if it is registered elsewhere.
@@ -220,16 +223,20 @@ impl Runner {
         }
     }
 
+    fn to(&self) -> (&Dialer, &str) {
+        (&self.config.dialer, &self.config.endpoint)
+    }
+
     /// Opens a stream of a worker that is registered.
     async fn open(&self, mut hello: Hello) -> Result<Uplink, UplinkError> {
-        let endpoint = &self.config.endpoint;
+        let to = self.to();
         if let Some(registration) = &self.config.registration {
             let copy_mode = hello.copy_mode;
             let registration = Registration { copy_mode, ..registration.clone() };
-            register(endpoint, &registration).await?;
+            register(to, &registration).await?;
             hello.local_indexer = registration.local_indexer;
         }
-        Uplink::open_as(endpoint, hello).await
+        Uplink::open_as(to, hello).await
     }
 
     /// The worker goes with its agent; not one that is another agent's.
@@ -238,7 +245,7 @@ impl Runner {
             return;
         }
         let endpoint = &self.config.endpoint;
-        if let Err(error) = remove(endpoint, self.feed.address()).await {
+        if let Err(error) = remove(self.to(), self.feed.address()).await {
             tracing::info!(endpoint, %error, "the worker is left to its lease");
         }
     }

@@ -6,7 +6,7 @@ use kvasir_proto::pb::event_ingest_client::EventIngestClient;
 use kvasir_proto::pb::publish_events_request::Message as Sent;
 use kvasir_proto::pb::publish_events_response::Message as Answered;
 use kvasir_proto::pb::{self, PublishEventsRequest, PublishEventsResponse};
-use kvasir_proto::target;
+use kvasir_tls::Dialer;
 use kvasir_proto::types::{CopyMode, DpRank, Incarnation, KvEvent, PartitionKey, WorkerId};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -79,16 +79,16 @@ pub struct Uplink {
 
 impl Uplink {
     /// Opens the stream of a source to the indexer at `endpoint` (`http://host:port`). Numbering
-    /// continues at the index's position.
+    /// continues at the index's position. Without TLS: agents have it.
     ///
     /// # Errors
     /// If the indexer cannot be reached or refuses the source.
     pub async fn open(endpoint: &str, source: SourceIdentity) -> Result<Self, UplinkError> {
-        Self::open_as(endpoint, source.into()).await
+        Self::open_as((&Dialer::default(), endpoint), source.into()).await
     }
 
-    pub(super) async fn open_as(endpoint: &str, hello: Hello) -> Result<Self, UplinkError> {
-        let channel = connect(endpoint).await?;
+    pub(super) async fn open_as(to: (&Dialer, &str), hello: Hello) -> Result<Self, UplinkError> {
+        let channel = connect(to).await?;
         timeout(ACCEPT_TIMEOUT, Self::begin(channel, hello))
             .await
             .map_err(|_late| UplinkError::Silent(ACCEPT_TIMEOUT))?
@@ -202,6 +202,8 @@ impl Uplink {
     }
 }
 
-pub(super) async fn connect(endpoint: &str) -> Result<Channel, UplinkError> {
-    target::endpoint(endpoint)?.connect().await.map_err(UplinkError::Endpoint)
+pub(super) async fn connect(
+    (dialer, endpoint): (&Dialer, &str),
+) -> Result<Channel, UplinkError> {
+    Ok(dialer.connect(endpoint).await?)
 }

@@ -6,12 +6,14 @@ mod pages;
 pub use pages::OwnPage;
 
 use crate::{
-    net::{Connection, ConnectionLimits, ConnectionMetrics, LimitedListener, Patience, PeerLimits},
+    net::{ConnectionLimits, ConnectionMetrics, LimitedListener, Patience, PeerLimits},
     telemetry::{Metrics, Readiness},
+    tls::{Accepting, Socket, warn_if_open},
 };
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use pages::Pages;
+use kvasir_tls::{Protocol, ServerTls};
+use pages::{Pages, Sees};
 use prometheus_client::registry::Registry;
 use std::{convert::Infallible, io, net::SocketAddr, pin::pin, sync::Arc, thread, time::Duration};
 use tokio::{net::TcpListener, runtime::Builder, select, sync::oneshot};
@@ -35,6 +37,8 @@ const READERS_MAX: usize = 2;
 pub struct HttpConfig {
     /// Address to listen on.
     pub listen: SocketAddr,
+    /// TLS; none for plain HTTP. Where it demands certificates of clients, one without sees `/livez` and `/readyz` only.
+    pub tls: Option<ServerTls>,
 }
 
 /// Serves the port, with the program's own pages beside, until `stop` is cancelled and the requests under way are answered.
@@ -43,11 +47,13 @@ pub struct HttpConfig {
 /// If the socket fails, or the thread cannot be started.
 pub async fn serve(
     listener: TcpListener,
+    tls: Option<ServerTls>,
     metrics: Metrics,
     readiness: Readiness,
     own: Vec<OwnPage>,
     stop: CancellationToken,
 ) -> io::Result<()> {
+    warn_if_open("http-listen", listener.local_addr()?, tls.as_ref());
     let listener = listener.into_std()?;
     let runtime =
         Builder::new_current_thread().enable_all().max_blocking_threads(READERS_MAX).build()?;
@@ -56,7 +62,8 @@ pub async fn serve(
     let abandoned = CancellationToken::new();
     let _guard = abandoned.clone().drop_guard();
     thread::Builder::new().name("http".to_owned()).spawn(move || {
-        let serving = async { listen(listener, Pages::new(metrics, readiness, own), stop).await };
+        let pages = Pages::new(metrics, readiness, own);
+        let serving = async { listen(listener, tls, pages, stop).await };
         let served = runtime.block_on(abandoned.run_until_cancelled(serving));
         runtime.shutdown_background();
         let _abandoned = ended_tx.send(served.unwrap_or(Ok(())));
@@ -68,6 +75,7 @@ pub async fn serve(
 
 async fn listen(
     listener: std::net::TcpListener,
+    tls: Option<ServerTls>,
     mut pages: Pages,
     stop: CancellationToken,
 ) -> io::Result<()> {
@@ -77,33 +85,37 @@ async fn listen(
     counted.register(&mut registry, "http");
     let peer = PeerLimits::default();
     let limits = ConnectionLimits { connections: CONNECTIONS_MAX, patience: PATIENCE, peer };
-    let mut listener = LimitedListener::new(listener, limits, counted);
+    let listener = LimitedListener::new(listener, limits, counted);
+    let demands_certificates = tls.as_ref().is_some_and(ServerTls::demands_certificates);
+    let mut accepting = Accepting::new(listener, tls.map(|tls| (tls, Protocol::Http1)));
     pages.set_port_metrics(registry);
     let pages = Arc::new(pages);
     let connections = TaskTracker::new();
     loop {
         select! {
             () = stop.cancelled() => break,
-            (connection, _peer) = listener.accept() => {
-                connections.spawn(answer(connection, Arc::clone(&pages), stop.clone()));
+            socket = accepting.accept() => {
+                let is_known = socket.peer().certificate.get().is_some();
+                let sees = if demands_certificates && !is_known { Sees::Health } else { Sees::All };
+                connections.spawn(answer(socket, sees, Arc::clone(&pages), stop.clone()));
             }
         }
     }
-    drop(listener);
+    drop(accepting);
     connections.close();
     connections.wait().await;
     Ok(())
 }
 
 /// Answers the requests of a connection. HTTP/1 only.
-async fn answer(connection: Connection, pages: Arc<Pages>, stop: CancellationToken) {
+async fn answer(socket: Socket, sees: Sees, pages: Arc<Pages>, stop: CancellationToken) {
     let service = service_fn(move |request| {
         let pages = Arc::clone(&pages);
-        async move { Ok::<_, Infallible>(pages.answer(request).await) }
+        async move { Ok::<_, Infallible>(pages.answer(request, sees).await) }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-    let mut serving = pin!(builder.serve_connection(TokioIo::new(connection), service));
+    let mut serving = pin!(builder.serve_connection(TokioIo::new(socket), service));
     let ended = select! {
         ended = serving.as_mut() => ended,
         () = stop.cancelled() => {

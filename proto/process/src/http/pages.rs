@@ -55,6 +55,15 @@ impl fmt::Debug for OwnPage {
     }
 }
 
+/// What a client may see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sees {
+    /// Every page.
+    All,
+    /// Whether the process lives and is ready, and nothing else.
+    Health,
+}
+
 /// The pages of the side port.
 #[derive(Debug)]
 pub(super) struct Pages {
@@ -121,8 +130,11 @@ impl Pages {
         self.shown = Arc::new(Shown { port, server });
     }
 
-    pub(super) async fn answer(&self, request: Request<Incoming>) -> Page {
+    pub(super) async fn answer(&self, request: Request<Incoming>, sees: Sees) -> Page {
         let path = request.uri().path();
+        if sees == Sees::Health && !["/livez", "/readyz"].contains(&path) {
+            return page(StatusCode::FORBIDDEN, Bytes::from_static(b"needs a client certificate\n"));
+        }
         if let Some(own) = self.own.iter().find(|own| own.path == path) {
             return answer_own(own, request).await;
         }
@@ -134,7 +146,7 @@ impl Pages {
         }
         match path {
             "/metrics" => self.metrics().await,
-            "/readyz" => self.readiness().await,
+            "/readyz" => self.readiness(sees).await,
             _ => page(StatusCode::OK, Bytes::from_static(b"ok\n")),
         }
     }
@@ -176,7 +188,7 @@ impl Pages {
         Ok(text)
     }
 
-    async fn readiness(&self) -> Page {
+    async fn readiness(&self, sees: Sees) -> Page {
         let readiness = self.readiness.clone();
         let read = spawn_blocking(move || (readiness.reasons(), readiness.problems())).await;
         let Ok((reasons, problems)) = read else {
@@ -187,6 +199,11 @@ impl Pages {
         } else {
             (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", reasons.join("; ")))
         };
+        if sees == Sees::Health {
+            // Reasons and problems name workers and servers.
+            let word: &'static [u8] = if reasons.is_empty() { b"ready\n" } else { b"not ready\n" };
+            return page(status, Bytes::from_static(word));
+        }
         for problem in problems {
             text.push_str(&format!("not well: {problem}\n"));
         }

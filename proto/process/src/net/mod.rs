@@ -3,14 +3,12 @@
 //! arrive in time, answers that are taken, both within limits on what they hold meanwhile.
 
 mod answer;
-mod incoming;
 mod peer;
 mod request;
 mod share;
 mod too_long;
 
 pub use answer::{AnswerBody, AnswerLimits, PIECE_BYTES_MAX};
-pub use incoming::incoming;
 pub use peer::{Peer, PeerLimits};
 pub use request::{BYTES_PER_SECOND_MIN, IdleLimit, Pace, RequestBody, RequestLimits};
 pub use share::{Limit, Reasons, Share};
@@ -83,6 +81,8 @@ pub struct ConnectionMetrics {
     pub refused: Counter,
     /// Those that were closed because their peer did nothing, by what it did not do.
     pub cut_off: Reasons,
+    /// Those whose TLS handshake failed, by why.
+    pub handshake_failures: Reasons,
 }
 
 impl ConnectionMetrics {
@@ -91,6 +91,8 @@ impl ConnectionMetrics {
         let name = |rest| format!("{port}_connections{rest}");
         let help = "Connections closed for their client did nothing: silent, or untaken while answers waited";
         self.cut_off.register(registry, &name("_cut_off"), help);
+        let help = "Connections closed for their TLS handshake failed: closed, timeout, not_tls, certificate or other";
+        self.handshake_failures.register(registry, &name("_handshake_failures"), help);
         registry.register(name(""), "Open connections", self.open.clone());
         registry.register(
             name("_refused"),
@@ -147,6 +149,12 @@ impl LimitedListener {
         let permits = Arc::new(Semaphore::new(limits.connections));
         let spare = open_spare();
         Self { listener, permits, limits, metrics, spare, is_failing: false }
+    }
+
+    /// What counts its connections.
+    #[must_use]
+    pub const fn metrics(&self) -> &ConnectionMetrics {
+        &self.metrics
     }
 
     /// Address of the socket.

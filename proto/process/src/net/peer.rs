@@ -1,7 +1,8 @@
 use super::share::Limit;
+use kvasir_tls::CertificateNames;
 use prometheus_client::metrics::gauge::Gauge;
 use std::sync::{
-    Arc, Mutex, PoisonError, Weak,
+    Arc, Mutex, OnceLock, PoisonError, Weak,
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
@@ -41,6 +42,8 @@ pub struct Peer {
     pub large_answer_bytes: Limit,
     /// The same of small answers.
     pub small_answer_bytes: Limit,
+    /// Whom its certificate names; unset if it showed none.
+    pub certificate: OnceLock<CertificateNames>,
     answers: Mutex<Answers>,
 }
 
@@ -98,6 +101,7 @@ impl Peer {
             message_bytes: limit(limits.message_bytes),
             large_answer_bytes: limit(limits.large_answer_bytes),
             small_answer_bytes: limit(limits.small_answer_bytes),
+            certificate: OnceLock::new(),
             answers: Mutex::default(),
         }
     }

@@ -2,6 +2,7 @@
 //! Both servers are made of it, so that what protects one of them protects the other.
 
 mod config;
+mod incoming;
 mod limit;
 mod metrics;
 mod serve;

@@ -5,11 +5,14 @@ use super::{
         KEEPALIVE_TIMEOUT, LARGE_ANSWER_BYTES_MAX, PATIENCE, REQUEST_TIMEOUT,
         SIDE_MESSAGE_BYTES_MAX, SMALL_ANSWER_BYTES_MAX, STREAMS_MAX,
     },
+    incoming::incoming,
     limit::RequestLimit,
 };
-use crate::net::{
-    CONNECTION_WINDOW_BYTES, ConnectionLimits, LimitedListener, PeerLimits, incoming,
+use crate::{
+    net::{CONNECTION_WINDOW_BYTES, ConnectionLimits, LimitedListener, PeerLimits},
+    tls::{Accepting, warn_if_open},
 };
+use kvasir_tls::{Protocol, ServerTls};
 use std::{convert::Infallible, fmt};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -75,6 +78,8 @@ pub struct Port {
     pub metrics: PortMetrics,
     /// What the services are made of, encoded, for reflection.
     pub descriptors: &'static [u8],
+    /// TLS; none for plain HTTP/2.
+    pub tls: Option<ServerTls>,
 }
 
 impl Port {
@@ -89,7 +94,12 @@ impl Port {
         stop: CancellationToken,
     ) -> Result<(), ServeError> {
         let connections = self.metrics.connections.clone();
+        if let Ok(address) = listener.local_addr() {
+            warn_if_open("listen", address, self.tls.as_ref());
+        }
         let listener = LimitedListener::new(listener, self.limits(), connections);
+        let tls = self.tls.clone().map(|tls| (tls, Protocol::Grpc));
+        let accepting = Accepting::new(listener, tls);
         let (reporter, health) = tonic_health::server::health_reporter();
         let Services { mut routes, mut names } = services;
         names.push("");
@@ -107,7 +117,7 @@ impl Port {
         self.server()
             .layer(RequestLimit::new(self.streams, self.config.max_in_flight, self.metrics, &stop))
             .add_routes(routes.routes())
-            .serve_with_incoming_shutdown(incoming(listener), async move {
+            .serve_with_incoming_shutdown(incoming(accepting), async move {
                 stop.cancelled().await;
                 set_health(&reporter, &names, ServingStatus::NotServing).await;
             })

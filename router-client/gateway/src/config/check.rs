@@ -71,6 +71,7 @@ impl Config {
     /// # Errors
     /// If one of them is missing or cannot be used; the error names it.
     pub fn check(options: &Options) -> Result<Self, ConfigError> {
+        let process = options.process.check()?;
         if options.retries > RETRIES_MAX {
             let why = format!("is {}, at most {RETRIES_MAX}", options.retries);
             return Err(ConfigError::invalid("retries", why));
@@ -86,8 +87,8 @@ impl Config {
             stall_timeout: positive("stall-timeout", options.stall_timeout)?,
         };
         Ok(Self {
-            process: options.process.check()?,
-            routing: RoutingConfig::check(&options.routing)?,
+            routing: RoutingConfig::check(&options.routing, &process.dialer)?,
+            process,
             tenant: options.tenant.clone(),
             tokens: tokens(options)?,
             engines,

@@ -1,10 +1,10 @@
 use super::{Options, RoutingOptions};
 use kvasir_process::config::ConfigError;
 use kvasir_process::nats::NatsServers;
-use kvasir_process::options::{ProcessConfig, positive, target};
+use kvasir_process::options::{ProcessConfig, dialled, positive};
 use kvasir_process::text::{ServerUrl, Span};
 use kvasir_proto::limits::NAME_BYTES_MAX;
-use router_client::REPLICAS_MAX;
+use router_client::{Dialer, REPLICAS_MAX};
 use router_client::route::{
     ActiveConfig, BusyThresholds, ConfigError as SettingError, CostConfig, OutlierConfig,
     PreferenceWeights, QueueConfig, SelectConfig, SlowStart, SyncConfig, TierCredits, TrustConfig,
@@ -42,6 +42,8 @@ pub struct Config {
 pub struct RoutingConfig {
     /// Servers of the index: for each shard its replicas.
     pub shards: Vec<Vec<String>>,
+    /// What connects to them and to agents.
+    pub dialer: Dialer,
     /// Longest wait for the index.
     pub index_deadline: Duration,
     /// How often workers are listed.
@@ -66,8 +68,9 @@ impl Config {
     /// # Errors
     /// If one of them is missing or cannot be used; the error names it.
     pub fn check(options: &Options) -> Result<Self, ConfigError> {
-        let routing = RoutingConfig::check(&options.routing)?;
-        Ok(Self { process: options.process.check()?, routing })
+        let process = options.process.check()?;
+        let routing = RoutingConfig::check(&options.routing, &process.dialer)?;
+        Ok(Self { process, routing })
     }
 }
 
@@ -76,7 +79,7 @@ impl RoutingConfig {
     ///
     /// # Errors
     /// If one of them is missing or cannot be used; the error names it.
-    pub fn check(options: &RoutingOptions) -> Result<Self, ConfigError> {
+    pub fn check(options: &RoutingOptions, dialer: &Dialer) -> Result<Self, ConfigError> {
         let router = router(options)?;
         router.check().map_err(|error| setting(&error))?;
         if options.queue_timeout.0 > QUEUE_TIMEOUT_MAX {
@@ -87,7 +90,8 @@ impl RoutingConfig {
             ));
         }
         Ok(Self {
-            shards: shards(&options.indexer)?,
+            shards: shards(&options.indexer, dialer)?,
+            dialer: dialer.clone(),
             index_deadline: positive("index-deadline", options.index_deadline)?,
             discovery_interval: positive("discovery-interval", options.discovery_interval)?,
             router,
@@ -105,7 +109,7 @@ fn setting(error: &SettingError) -> ConfigError {
     ConfigError::invalid(error.setting.replace(' ', "-"), error.problem)
 }
 
-fn shards(given: &[String]) -> Result<Vec<Vec<String>>, ConfigError> {
+fn shards(given: &[String], dialer: &Dialer) -> Result<Vec<Vec<String>>, ConfigError> {
     const FIELD: &str = "indexer";
     if given.is_empty() {
         let why = "is required: the server of the index, such as http://127.0.0.1:50051";
@@ -116,7 +120,7 @@ fn shards(given: &[String]) -> Result<Vec<Vec<String>>, ConfigError> {
         return Err(ConfigError::invalid(FIELD, why));
     }
     let shard = |text: &String| {
-        let replicas: Result<Vec<_>, _> = text.split(',').map(|at| target(FIELD, at)).collect();
+        let replicas: Result<Vec<_>, _> = text.split(',').map(|at| dialled(FIELD, at, dialer)).collect();
         let replicas = replicas?;
         if replicas.len() > REPLICAS_MAX {
             let why =

@@ -6,6 +6,7 @@ use kvasir_process::port::{
 use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
 use kvasir_proto::pb::FILE_DESCRIPTOR_SET;
 use kvasir_proto::pb::router_server::RouterServer;
+use kvasir_tls::ServerTls;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -27,7 +28,7 @@ const CONNECTIONS_MAX: usize = 4_096;
 /// # Errors
 /// If the services cannot be built or the transport fails.
 pub async fn serve(
-    listener: TcpListener,
+    (listener, tls): (TcpListener, Option<ServerTls>),
     service: RouterService,
     metrics: PortMetrics,
     stop: CancellationToken,
@@ -47,7 +48,7 @@ pub async fn serve(
         connection_asking_streams_max: CONNECTION_READERS_MAX,
         spans: false,
     };
-    let port = Port { config, streams: STREAMS, metrics, descriptors: FILE_DESCRIPTOR_SET };
+    let port = Port { config, streams: STREAMS, metrics, descriptors: FILE_DESCRIPTOR_SET, tls };
     port.serve(listener, services, stop).await?;
     tasks.close();
     tasks.wait().await;

@@ -49,6 +49,7 @@ from kvasir.route_types import (
 )
 from kvasir.routed import RoutedClient
 from kvasir.router import Router
+from kvasir.tls import tls_credentials
 from kvasir.types import (
     BlocksByTier,
     Counter,
@@ -132,4 +133,5 @@ __all__ = [
     "WrongShardError",
     "local_hashes",
     "sequence_hashes",
+    "tls_credentials",
 ]

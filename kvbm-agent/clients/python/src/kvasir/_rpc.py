@@ -34,20 +34,29 @@ CHANNEL_OPTIONS = [
 Answer = TypeVar("Answer", bound=Message)
 
 
-def read_target(target: str) -> str:
-    """Validates the server's address and returns it without http://, as gRPC expects it.
+def read_target(target: str, credentials: Optional[grpc.ChannelCredentials]) -> str:
+    """Validates the server's address and returns it without its scheme, as gRPC expects it.
 
     The rules are those of `read_target` in proto/src/target.rs. In addition, unix:// sockets are
-    accepted, which gRPC for Python supports.
+    accepted, which gRPC for Python supports. `https://` needs `credentials`, `http://` has none.
     """
     address = read_name("target", target, required=True)
     if address.startswith("unix://"):
         return address
-    if address.startswith("http://"):
-        address = address[len("http://") :].removesuffix("/")
+    scheme, _, rest = address.rpartition("://")
+    if scheme in ("http", "https"):
+        address = rest.removesuffix("/")
+        if (scheme == "https") != (credentials is not None):
+            problem = "needs credentials, see kvasir.tls_credentials"
+            if credentials is not None:
+                problem = "has no TLS: write https://, or leave out the credentials"
+            raise InvalidArgumentError("target", f"is {target!r}, which {problem}")
     host, _, port = address.rpartition(":")
     if not _is_host(host) or not _PORT.fullmatch(port) or not 0 < int(port) < 1 << 16:
-        problem = f"is {target!r}: give host:port or http://host:port, such as 10.0.0.2:50051"
+        problem = (
+            f"is {target!r}: give host:port, http://host:port or https://host:port, "
+            "such as 10.0.0.2:50051"
+        )
         raise InvalidArgumentError("target", problem)
     return address
 

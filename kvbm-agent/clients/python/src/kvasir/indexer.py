@@ -55,11 +55,12 @@ class Indexer:
     ) -> None:
         """Connects on the first call.
 
-        `target` is host:port or http://host:port. `timeout` is the default of all calls except
-        `dump_worker`, in seconds. Without `credentials` the connection does not use TLS.
+        `target` is host:port, http://host:port or https://host:port; the last needs `credentials`,
+        by `kvasir.tls_credentials`. `timeout` is the default of all calls except `dump_worker`, in
+        seconds.
         """
         self._timeout = read_seconds("timeout", timeout)
-        self._channel = _rpc.open_channel(_rpc.read_target(target), credentials)
+        self._channel = _rpc.open_channel(_rpc.read_target(target, credentials), credentials)
 
     def __enter__(self) -> "Indexer":
         return self

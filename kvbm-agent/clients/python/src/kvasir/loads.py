@@ -43,14 +43,14 @@ class WorkerLoads:
     ) -> None:
         """Connects on the first call.
 
-        `target` is the agent's host:port or http://host:port. `timeout` is that of `report`, in
-        seconds. Without `credentials` the connection does not use TLS.
+        `target` is the agent's host:port, http://host:port or https://host:port; the last needs
+        `credentials`, by `kvasir.tls_credentials`. `timeout` is that of `report`, in seconds.
         """
         self._worker_id = read_name("worker_id", worker_id, required=True)
         self._model = read_name("model", model, required=True)
         self._tenant = read_name("tenant", tenant)
         self._timeout = read_seconds("timeout", timeout)
-        self._channel = _rpc.open_channel(_rpc.read_target(target), credentials)
+        self._channel = _rpc.open_channel(_rpc.read_target(target, credentials), credentials)
 
     def __enter__(self) -> "WorkerLoads":
         return self

@@ -126,7 +126,8 @@ class KvEventPublisher:
     ) -> None:
         """Starts to connect and returns immediately.
 
-        - `target`: host:port or http://host:port of the index, or of the agent beside the engine
+        - `target`: host:port, http://host:port or https://host:port of the index, or of the agent
+          beside the engine
         - `worker_id`, `model`, `tenant`, `block_size`: the worker and its partition
         - `dp_rank`: the rank that holds the blocks; give each rank a publisher of its own
         - `source`: name of this publisher, unique within the worker; default `rank-N`
@@ -137,9 +138,9 @@ class KvEventPublisher:
         - `queue_timeout`: seconds that a call waits for room in the queue
         - `kept_events`: events that are retained to be sent again, including those that wait
         - `held_blocks`: maximum number of blocks that the rank holds
-        - `credentials`: for TLS; None for a connection without TLS
+        - `credentials`: for https://, by `kvasir.tls_credentials`; None for no TLS
         """
-        self._target = _rpc.read_target(target)
+        self._target = _rpc.read_target(target, credentials)
         self._registration = registration(
             model, tenant, worker_id, block_size, Engine.CUSTOM, lease_ms
         )

@@ -48,15 +48,16 @@ class Router:
     ) -> None:
         """Connects on the first call.
 
-        `target` is host:port or http://host:port. The router refuses requests if a `block_size` is
-        given that is not the workers'. `timeout` is that of each call, in seconds; the wait in the
-        router's queue is added to it. Without `credentials` the connection does not use TLS.
+        `target` is host:port, http://host:port or https://host:port; the last needs `credentials`,
+        by `kvasir.tls_credentials`. The router refuses requests if a `block_size` is given that is
+        not the workers'. `timeout` is that of each call, in seconds; the wait in the router's queue
+        is added to it.
         """
         if block_size is not None:
             read_int("block_size", block_size, 1, BLOCK_SIZE_TOKENS_MAX)
         self._block_size = block_size
         self._link = RouterLink(
-            _rpc.read_target(target),
+            _rpc.read_target(target, credentials),
             read_name("model", model, required=True),
             read_name("tenant", tenant),
             read_seconds("timeout", timeout),

@@ -1,17 +1,22 @@
-use super::{Connection, LimitedListener, Peer};
+use crate::{
+    net::Peer,
+    tls::{Accepting, Socket},
+};
 use futures::{Stream, stream};
 use std::{convert::Infallible, sync::Arc};
 use tonic::transport::server::Connected;
 
 /// The connections of a port, as tonic wants them.
-pub fn incoming(listener: LimitedListener) -> impl Stream<Item = Result<Connection, Infallible>> {
-    stream::unfold(listener, |mut listener| async {
-        let (connection, _peer) = listener.accept().await;
-        Some((Ok(connection), listener))
+pub(super) fn incoming(
+    accepting: Accepting,
+) -> impl Stream<Item = Result<Socket, Infallible>> {
+    stream::unfold(accepting, |mut accepting| async {
+        let socket = accepting.accept().await;
+        Some((Ok(socket), accepting))
     })
 }
 
-impl Connected for Connection {
+impl Connected for Socket {
     /// Each request knows its client by it.
     type ConnectInfo = Arc<Peer>;
 

@@ -1,0 +1,68 @@
+"""TLS: with a certificate on both sides, by the files that a server has."""
+
+import pathlib
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from conftest import Server
+
+from kvasir import Indexer, InvalidArgumentError, KvEventPublisher, RpcError, tls_credentials
+
+
+@pytest.fixture(scope="module")
+def papers(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A folder with an authority and a certificate for this machine, made by openssl."""
+    folder = tmp_path_factory.mktemp("papers")
+    new = "openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes".split()
+    make_ca = [*new, "-x509", "-subj", "/CN=test", "-keyout", "ca.key", "-out", "ca.pem"]
+    names = ["-subj", "/CN=all", "-addext", "subjectAltName=IP:127.0.0.1"]
+    by_ca = ["-CA", "ca.pem", "-CAkey", "ca.key", "-keyout", "own.key", "-out", "own.pem"]
+    usual = ["-addext", "basicConstraints=critical,CA:FALSE"]
+    for command in (make_ca, [*new, "-x509", *names, *usual, *by_ca]):
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture
+def secured(papers: pathlib.Path) -> Iterator[Server]:
+    files = ["--tls-cert", "own.pem", "--tls-key", "own.key", "--tls-client-ca", "ca.pem"]
+    flags = [flag if flag.startswith("--") else str(papers / flag) for flag in files]
+    server = Server(*flags)
+    yield server
+    server.stop()
+
+
+def test_publish_and_find(papers: pathlib.Path, secured: Server) -> None:
+    credentials = tls_credentials(
+        papers / "ca.pem", cert=papers / "own.pem", key=papers / "own.key"
+    )
+    target = f"https://{secured.target}"
+    with KvEventPublisher(target, "w", "m", 16, credentials=credentials) as publisher:
+        publisher.publish_stored(token_ids=list(range(32)), block_hashes=[1, 2])
+        publisher.flush(timeout=10)
+        with Indexer(target, credentials=credentials) as indexer:
+            answer = indexer.find_matches("m", token_ids=list(range(32)), block_size=16)
+            assert [match.matched_blocks for match in answer.matches] == [2]
+
+
+def test_without_a_certificate_nothing_is_answered(papers: pathlib.Path, secured: Server) -> None:
+    target = f"https://{secured.target}"
+    with Indexer(target, credentials=tls_credentials(papers / "ca.pem")) as indexer:
+        with pytest.raises(RpcError):
+            indexer.list_workers()
+    with Indexer(f"http://{secured.target}") as indexer:
+        with pytest.raises(RpcError):
+            indexer.list_workers()
+
+
+def test_what_does_not_go_together_is_refused(papers: pathlib.Path) -> None:
+    with pytest.raises(InvalidArgumentError, match="needs credentials"):
+        Indexer("https://127.0.0.1:1")
+    credentials = tls_credentials(papers / "ca.pem")
+    with pytest.raises(InvalidArgumentError, match="has no TLS"):
+        Indexer("http://127.0.0.1:1", credentials=credentials)
+    with pytest.raises(InvalidArgumentError, match="key"):
+        tls_credentials(papers / "ca.pem", cert=papers / "own.pem")
+    with pytest.raises(InvalidArgumentError, match="ca"):
+        tls_credentials(papers / "none.pem")

@@ -1,0 +1,340 @@
+//! Connections of clients.
+
+use crate::{
+    TlsError,
+    pem::{Contents, Source},
+    reload::Reloaded,
+};
+use futures::future::BoxFuture;
+use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioIo};
+use kvasir_proto::target::{TargetError, is_tls, read_target};
+use rustls::{ClientConfig, ProtocolVersion, crypto::ring, pki_types::ServerName};
+use std::{
+    error::Error,
+    io::{self, IoSlice},
+    path::PathBuf,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+use tonic::{
+    codegen::http::Uri,
+    transport::{Channel, Endpoint},
+};
+use tower::Service;
+
+/// Longest time to connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Interval of keep-alive pings.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// Longest wait for the answer to a keep-alive ping.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest wait for the first bytes of a server within TLS 1.3. There a client's handshake is over before the server has
+/// verified its certificate, so that only the server's first words tell whether it is let in. gRPC servers
+/// speak first; one that does not is used after this time.
+const FIRST_BYTES_TIMEOUT: Duration = Duration::from_millis(500);
+/// Most of these bytes.
+const FIRST_BYTES_MAX: usize = 4 << 10;
+
+/// Files of a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientFiles {
+    /// Authorities of servers.
+    pub ca: PathBuf,
+    /// What the client shows servers that demand a certificate.
+    pub identity: Option<Identity>,
+}
+
+/// A certificate and its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The certificate, with those between it and its authority.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+/// Connects gRPC clients: plain to `http://` targets, over TLS to `https://` targets, which needs files. All
+/// clients of the workspace connect by it, so that they accept the same targets and notice a lost peer in the same time.
+/// Clones share the files.
+#[derive(Debug, Clone, Default)]
+pub struct Dialer(Option<Tls>);
+
+#[derive(Debug, Clone)]
+struct Tls {
+    files: ClientFiles,
+    config: Arc<Reloaded<Arc<ClientConfig>>>,
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// The target is none.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// The target needs TLS.
+    #[error("{0:?} needs the certificate of the authority that signed the server's (tls-ca)")]
+    NoAuthority(String),
+    /// The server cannot be reached, or does not let this client in.
+    #[error("{}", causes_of(.0))]
+    Transport(tonic::transport::Error),
+}
+
+/// The causes of an error of the transport, whose own message tells nothing.
+fn causes_of(error: &tonic::transport::Error) -> String {
+    let mut line = String::new();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if line.is_empty() {
+            line = text;
+        } else if !line.contains(&text) {
+            line = format!("{line}: {text}");
+        }
+        cause = error.source();
+    }
+    if line.is_empty() { error.to_string() } else { line }
+}
+
+impl Dialer {
+    /// A dialer for both kinds of targets. [`Dialer::default`] is one for `http://` targets only.
+    ///
+    /// # Errors
+    /// If a file cannot be used.
+    pub fn open(files: ClientFiles) -> Result<Self, TlsError> {
+        let source = |option, path: &PathBuf| Source { option, path: path.clone() };
+        let mut sources = vec![source("tls-ca", &files.ca)];
+        if let Some(Identity { cert, key }) = &files.identity {
+            sources.extend([source("tls-cert", cert), source("tls-key", key)]);
+        }
+        let config = Arc::new(Reloaded::open(sources, config)?);
+        Ok(Self(Some(Tls { files, config })))
+    }
+
+    /// Checks that a target can be used.
+    ///
+    /// # Errors
+    /// If the text is no target, or needs files that this dialer does not have.
+    pub fn check(&self, target: &str) -> Result<String, DialError> {
+        let url = read_target(target)?;
+        if is_tls(&url) && self.0.is_none() {
+            return Err(DialError::NoAuthority(url));
+        }
+        Ok(url)
+    }
+
+    /// A channel that connects when it is first used, and again whenever the connection is lost.
+    ///
+    /// # Errors
+    /// As [`Dialer::check`].
+    pub fn lazy(&self, target: &str) -> Result<Channel, DialError> {
+        self.lazy_within(target, CONNECT_TIMEOUT)
+    }
+
+    /// The same, with another longest time to connect.
+    ///
+    /// # Errors
+    /// As [`Dialer::check`].
+    pub fn lazy_within(
+        &self,
+        target: &str,
+        connect_timeout: Duration,
+    ) -> Result<Channel, DialError> {
+        let (endpoint, dial) = self.endpoint(target)?;
+        let endpoint = endpoint.connect_timeout(connect_timeout);
+        Ok(match dial {
+            Some(dial) => endpoint.connect_with_connector_lazy(dial),
+            None => endpoint.connect_lazy(),
+        })
+    }
+
+    /// Connects within 5 s.
+    ///
+    /// # Errors
+    /// As [`Dialer::check`], or if there is no connection.
+    pub async fn connect(&self, target: &str) -> Result<Channel, DialError> {
+        let (endpoint, dial) = self.endpoint(target)?;
+        let channel = match dial {
+            Some(dial) => endpoint.connect_with_connector(dial).await,
+            None => endpoint.connect().await,
+        };
+        channel.map_err(DialError::Transport)
+    }
+
+    fn endpoint(&self, target: &str) -> Result<(Endpoint, Option<Dial>), DialError> {
+        let url = self.check(target)?;
+        let malformed = || TargetError::Malformed(target.to_owned());
+        let address = url.split_once("://").map_or(&*url, |(_scheme, address)| address);
+        // The transport sees TLS in requests only: with the feature for a TLS of its own, which another crate may
+        // switch on, it would refuse the scheme.
+        let endpoint = Endpoint::from_shared(format!("http://{address}"));
+        let endpoint = endpoint.map_err(|_error| malformed())?;
+        let endpoint = endpoint
+            .connect_timeout(CONNECT_TIMEOUT)
+            .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+            .keep_alive_while_idle(true)
+            .tcp_nodelay(true);
+        let Some(tls) = self.0.as_ref().filter(|_| is_tls(&url)) else {
+            return Ok((endpoint, None));
+        };
+        let origin: Uri = url.parse().map_err(|_error| malformed())?;
+        let host = address.rsplit_once(':').map_or(address, |(host, _port)| host);
+        let host = host.trim_matches(['[', ']']).to_owned();
+        let name = ServerName::try_from(host).map_err(|_error| malformed())?;
+        let mut tcp = HttpConnector::new();
+        tcp.set_nodelay(true);
+        let dial = Dial { tcp, name, config: Arc::clone(&tls.config) };
+        Ok((endpoint.origin(origin), Some(dial)))
+    }
+}
+
+impl PartialEq for Dialer {
+    fn eq(&self, other: &Self) -> bool {
+        let files = |dialer: &Self| dialer.0.as_ref().map(|tls| tls.files.clone());
+        files(self) == files(other)
+    }
+}
+
+impl Eq for Dialer {}
+
+fn config(files: &[Contents]) -> Result<Arc<ClientConfig>, TlsError> {
+    let Some(ca) = files.first() else {
+        // The sources begin with it.
+        unreachable!("a client has authorities")
+    };
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| ca.unusable(error))?
+        .with_root_certificates(ca.roots()?);
+    let mut config = match (files.get(1), files.get(2)) {
+        (Some(cert), Some(key)) => builder
+            .with_client_auth_cert(cert.certificates()?, key.private_key()?)
+            .map_err(|error| match error {
+                rustls::Error::InconsistentKeys(_) => key.unusable("is not the key of tls-cert"),
+                error => key.unusable(error),
+            })?,
+        (None, _) | (_, None) => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// Opens TLS connections to one server, with the files as they are at each of them.
+#[derive(Debug, Clone)]
+struct Dial {
+    tcp: HttpConnector,
+    name: ServerName<'static>,
+    config: Arc<Reloaded<Arc<ClientConfig>>>,
+}
+
+/// Why a connection was not opened.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("{0}")]
+    Connect(String),
+    #[error("TLS with {}: {why}", name.to_str())]
+    Tls { name: ServerName<'static>, why: io::Error },
+}
+
+impl Service<Uri> for Dial {
+    type Response = TokioIo<Opened>;
+    type Error = Failure;
+    type Future = BoxFuture<'static, Result<Self::Response, Failure>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        self.tcp.poll_ready(context).map_err(|error| Failure::Connect(error.to_string()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connecting = self.tcp.call(uri);
+        let (name, config) = (self.name.clone(), self.config.get());
+        Box::pin(async move {
+            let tcp = connecting.await.map_err(|error| {
+                let cause = error.source().map(|cause| format!(": {cause}"));
+                Failure::Connect(format!("{error}{}", cause.unwrap_or_default()))
+            })?;
+            let opened = open(tcp.into_inner(), name.clone(), &config).await;
+            opened.map(TokioIo::new).map_err(|why| Failure::Tls { name, why })
+        })
+    }
+}
+
+/// A connection whose server has let the client in, as far as it says so.
+struct Opened {
+    stream: TlsStream<TcpStream>,
+    /// What the server said first and was not read yet.
+    first: Vec<u8>,
+}
+
+async fn open(
+    tcp: TcpStream,
+    name: ServerName<'static>,
+    config: &Arc<ClientConfig>,
+) -> io::Result<Opened> {
+    let mut stream = TlsConnector::from(Arc::clone(config)).connect(name, tcp).await?;
+    let mut first = Vec::new();
+    if stream.get_ref().1.protocol_version() == Some(ProtocolVersion::TLSv1_3) {
+        first.resize(FIRST_BYTES_MAX, 0);
+        let read = match timeout(FIRST_BYTES_TIMEOUT, stream.read(&mut first)).await {
+            Ok(Ok(0)) => return Err(io::ErrorKind::ConnectionReset.into()),
+            Ok(read) => read?,
+            Err(_late) => 0,
+        };
+        first.truncate(read);
+    }
+    Ok(Opened { stream, first })
+}
+
+impl AsyncRead for Opened {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.first.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(context, buffer);
+        }
+        let length = self.first.len().min(buffer.remaining());
+        let part: Vec<u8> = self.first.drain(..length).collect();
+        buffer.put_slice(&part);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Opened {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,25 @@
+//! TLS of all programs and of the client library: rustls with ring, certificates in PEM files.
+//!
+//! - [`Dialer`]: connects clients, plain to `http://` targets and over TLS to `https://` targets.
+//! - `ServerTls` (feature `server`): what a port presents and demands.
+//! - `CertificateNames` (feature `server`): whom a client's certificate names.
+//!
+//! Both sides read their files again when these change, without a restart. While a new file cannot be used, what was
+//! read before stays in force, and the log says why.
+
+mod dial;
+mod error;
+#[cfg(feature = "server")]
+mod names;
+mod pem;
+mod reload;
+#[cfg(feature = "server")]
+mod server;
+
+pub use dial::{ClientFiles, DialError, Dialer, Identity};
+pub use error::{Problem, TlsError};
+#[cfg(feature = "server")]
+pub use names::CertificateNames;
+pub use reload::CHECK_INTERVAL;
+#[cfg(feature = "server")]
+pub use server::{Protocol, ServerFiles, ServerTls};

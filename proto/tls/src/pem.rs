@@ -1,0 +1,103 @@
+//! PEM files.
+
+use crate::{Problem, TlsError, error::FILE_BYTES_MAX};
+use rustls::{
+    RootCertStore,
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{self, PemObject},
+    },
+};
+#[cfg(feature = "server")]
+use rustls::pki_types::CertificateRevocationListDer;
+use std::{fs::File, io::Read, path::PathBuf};
+
+/// A file, and the option that names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Source {
+    pub(crate) option: &'static str,
+    pub(crate) path: PathBuf,
+}
+
+/// A file that was read.
+pub(crate) struct Contents {
+    source: Source,
+    bytes: Vec<u8>,
+}
+
+impl Source {
+    pub(crate) fn refused(&self, problem: impl Into<Problem>) -> TlsError {
+        TlsError { option: self.option, path: self.path.clone(), problem: problem.into() }
+    }
+
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// If it cannot be read or is too long.
+    pub(crate) fn read(&self) -> Result<Contents, TlsError> {
+        // A pipe would never end.
+        let is_file = self.path.metadata().map_err(|error| self.refused(error))?.is_file();
+        if !is_file {
+            return Err(self.refused(Problem::NotAFile));
+        }
+        let mut bytes = Vec::new();
+        let file = File::open(&self.path).map_err(|error| self.refused(error))?;
+        let read = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
+        let length = read.map_err(|error| self.refused(error))? as u64;
+        if length > FILE_BYTES_MAX {
+            return Err(self.refused(Problem::TooLong(length)));
+        }
+        Ok(Contents { source: self.clone(), bytes })
+    }
+}
+
+impl Contents {
+    pub(crate) fn refused(&self, problem: impl Into<Problem>) -> TlsError {
+        self.source.refused(problem)
+    }
+
+    /// What the TLS library says against it.
+    pub(crate) fn unusable(&self, error: impl ToString) -> TlsError {
+        self.refused(Problem::Unusable(error.to_string()))
+    }
+
+    /// All certificates, at least one.
+    pub(crate) fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+        self.all("certificate")
+    }
+
+    /// All lists of revoked certificates, at least one.
+    #[cfg(feature = "server")]
+    pub(crate) fn revocation_lists(
+        &self,
+    ) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+        self.all("list of revoked certificates")
+    }
+
+    fn all<T: PemObject>(&self, what: &'static str) -> Result<Vec<T>, TlsError> {
+        let read: Result<Vec<T>, _> = T::pem_slice_iter(&self.bytes).collect();
+        let read = read.map_err(|error| self.damaged(&error, what))?;
+        if read.is_empty() { Err(self.refused(Problem::Missing(what))) } else { Ok(read) }
+    }
+
+    /// The first private key.
+    pub(crate) fn private_key(&self) -> Result<PrivateKeyDer<'static>, TlsError> {
+        const WHAT: &str = "private key without a passphrase";
+        PrivateKeyDer::from_pem_slice(&self.bytes).map_err(|error| self.damaged(&error, WHAT))
+    }
+
+    /// Certificates as trust anchors.
+    pub(crate) fn roots(&self) -> Result<RootCertStore, TlsError> {
+        let mut roots = RootCertStore::empty();
+        for certificate in self.certificates()? {
+            roots.add(certificate).map_err(|error| self.unusable(error))?;
+        }
+        Ok(roots)
+    }
+
+    /// The errors of the parser quote the file, so none is passed on.
+    fn damaged(&self, error: &pem::Error, what: &'static str) -> TlsError {
+        let is_missing = matches!(error, pem::Error::NoItemsFound);
+        self.refused(if is_missing { Problem::Missing(what) } else { Problem::Damaged })
+    }
+}

@@ -1,0 +1,147 @@
+//! What a port presents and demands.
+
+use crate::{
+    TlsError,
+    pem::{Contents, Source},
+    reload::Reloaded,
+};
+use rustls::{
+    Error, ServerConfig,
+    crypto::{CryptoProvider, ring},
+    server::{
+        NoServerSessionStorage, WebPkiClientVerifier,
+        danger::ClientCertVerifier,
+    },
+};
+use std::{path::PathBuf, sync::Arc};
+use tokio_rustls::TlsAcceptor;
+
+/// Files of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerFiles {
+    /// Its certificate, with those between it and its authority.
+    pub cert: PathBuf,
+    /// The key of the certificate.
+    pub key: PathBuf,
+    /// Authorities of clients; without them clients need no certificate.
+    pub client_ca: Option<PathBuf>,
+    /// Certificates of clients that are revoked. Each authority of clients needs its list then: a client whose
+    /// authority has none is refused.
+    pub client_crl: Option<PathBuf>,
+}
+
+/// What is spoken within TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// gRPC, thus HTTP/2. Clients without a certificate are refused, where certificates are demanded.
+    Grpc,
+    /// HTTP/1.1. Clients without a certificate are let in; what they may see is the port's to say.
+    Http1,
+}
+
+/// TLS of a server's ports. Clones share the files.
+#[derive(Debug, Clone)]
+pub struct ServerTls {
+    files: ServerFiles,
+    configs: Arc<Reloaded<Configs>>,
+}
+
+struct Configs {
+    grpc: Arc<ServerConfig>,
+    http1: Arc<ServerConfig>,
+}
+
+impl ServerTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// If one of them cannot be used.
+    pub fn open(files: ServerFiles) -> Result<Self, TlsError> {
+        let source = |option, path: &PathBuf| Source { option, path: path.clone() };
+        let mut sources = vec![source("tls-cert", &files.cert), source("tls-key", &files.key)];
+        sources.extend(files.client_ca.iter().map(|path| source("tls-client-ca", path)));
+        sources.extend(files.client_crl.iter().map(|path| source("tls-client-crl", path)));
+        let configs = Arc::new(Reloaded::open(sources, configs)?);
+        Ok(Self { files, configs })
+    }
+
+    /// What makes a connection one of TLS, with the files as they are now.
+    #[must_use]
+    pub fn acceptor(&self, protocol: Protocol) -> TlsAcceptor {
+        let configs = self.configs.get();
+        TlsAcceptor::from(Arc::clone(match protocol {
+            Protocol::Grpc => &configs.grpc,
+            Protocol::Http1 => &configs.http1,
+        }))
+    }
+
+    /// Whether clients need a certificate.
+    #[must_use]
+    pub const fn demands_certificates(&self) -> bool {
+        self.files.client_ca.is_some()
+    }
+}
+
+impl PartialEq for ServerTls {
+    fn eq(&self, other: &Self) -> bool {
+        self.files == other.files
+    }
+}
+
+impl Eq for ServerTls {}
+
+fn configs(files: &[Contents]) -> Result<Configs, TlsError> {
+    let provider = Arc::new(ring::default_provider());
+    let (Some(cert), Some(key)) = (files.first(), files.get(1)) else {
+        // The sources begin with both.
+        unreachable!("a server has a certificate and a key")
+    };
+    let (client_ca, client_crl) = (files.get(2), files.get(3));
+    let config = |protocol: Protocol| {
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| cert.unusable(error))?;
+        let builder = match client_ca {
+            None => builder.with_no_client_auth(),
+            Some(ca) => {
+                builder.with_client_cert_verifier(verifier(&provider, ca, client_crl, protocol)?)
+            }
+        };
+        let mut config =
+            builder.with_single_cert(cert.certificates()?, key.private_key()?).map_err(|error| {
+                match error {
+                    Error::InconsistentKeys(_) => key.unusable("is not the key of tls-cert"),
+                    error => key.unusable(error),
+                }
+            })?;
+        config.alpn_protocols = vec![match protocol {
+            Protocol::Grpc => b"h2".to_vec(),
+            Protocol::Http1 => b"http/1.1".to_vec(),
+        }];
+        if client_ca.is_some() {
+            // A session that is resumed is not verified again: a client whose certificate has expired or was revoked
+            // would come back.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+        }
+        Ok(Arc::new(config))
+    };
+    Ok(Configs { grpc: config(Protocol::Grpc)?, http1: config(Protocol::Http1)? })
+}
+
+fn verifier(
+    provider: &Arc<CryptoProvider>,
+    ca: &Contents,
+    crl: Option<&Contents>,
+    protocol: Protocol,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let roots = Arc::new(ca.roots()?);
+    let mut builder = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider));
+    if let Some(crl) = crl {
+        builder = builder.with_crls(crl.revocation_lists()?);
+    }
+    if protocol == Protocol::Http1 {
+        builder = builder.allow_unauthenticated();
+    }
+    builder.build().map_err(|error| crl.unwrap_or(ca).unusable(error))
+}
