@@ -126,8 +126,11 @@ impl Identities {
 
     /// Who has a verified certificate with these names: the first name that an identity has decides.
     #[must_use]
-    pub fn of_certificate<T: AsRef<str>>(&self, names: &[T]) -> Option<&Arc<Principal>> {
-        names.iter().find_map(|name| self.by_certificate.get(name.as_ref()))
+    pub fn of_certificate<'a>(
+        &self,
+        mut names: impl Iterator<Item = &'a str>,
+    ) -> Option<&Arc<Principal>> {
+        names.find_map(|name| self.by_certificate.get(name))
     }
 
     /// How many there are.

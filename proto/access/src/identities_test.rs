@@ -28,9 +28,9 @@ fn a_token_or_a_certificate_says_who_calls() {
     assert_eq!(identities.of_token("secret-b"), None);
     assert_eq!(identities.of_token(""), None);
     assert_eq!(identities.of_token(&"x".repeat(TOKEN_BYTES_MAX + 1)), None);
-    assert_eq!(name(identities.of_certificate(&["x", "b.example"])).as_deref(), Some("b"));
-    assert_eq!(identities.of_certificate(&["a"]), None, "a's name is no certificate");
-    assert_eq!(identities.of_certificate::<&str>(&[]), None);
+    assert_eq!(name(identities.of_certificate(["x", "b.example"].into_iter())).as_deref(), Some("b"));
+    assert_eq!(identities.of_certificate(["a"].into_iter()), None, "a's name is no certificate");
+    assert_eq!(identities.of_certificate(std::iter::empty()), None);
 }
 
 #[test]
