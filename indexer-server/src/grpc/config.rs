@@ -1,3 +1,4 @@
+use super::EndpointRules;
 use kvasir_process::access::Guard;
 use kvasir_process::port::{PortConfig, UNTAKEN_TIMEOUT};
 use std::{net::SocketAddr, time::Duration};

@@ -27,6 +27,7 @@ use kvasir_process::port::PortMetrics;
 use kvasir_process::tasks::{Ended, Tasks};
 use kvasir_proto::convert::Registration;
 use kvasir_proto::types::{DpRank, Incarnation, KvEvent};
+use kvasir_process::access::Guard;
 use kvasir_tls::{DialError, Dialer};
 use std::net::SocketAddr;
 use std::path::PathBuf;
