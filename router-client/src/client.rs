@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
-use tonic::transport::Channel;
+use kvasir_tls::Channel;
 use tonic::{Code, Response, Status};
 
 /// Longest time for a list of workers.

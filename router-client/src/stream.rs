@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Channel;
+use kvasir_tls::Channel;
 use tonic::{Code, Status, Streaming};
 
 type Answer = Result<FindMatchesResponse, Status>;

@@ -107,6 +107,7 @@ impl App {
             speculation,
             writer,
             origin,
+            endpoints: config.grpc.endpoints.clone(),
             server_id: RandomState::new().hash_one(0).max(1),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),

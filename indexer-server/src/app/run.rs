@@ -113,7 +113,7 @@ impl App {
         let (http_listener, readiness) = (self.http_listener, self.readiness);
         let http = http::serve(
             http_listener,
-            self.config.http.tls,
+            self.config.http.guard,
             self.metrics,
             readiness.clone(),
             Vec::new(),

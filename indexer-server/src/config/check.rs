@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     broker::BrokerConfig,
-    grpc::GrpcConfig,
+    grpc::{ENDPOINT_PLACES_MAX, EndpointRules, GrpcConfig, Place},
     ingest::IngestConfig,
     partitions::{IndexConfig, SHARDS_MAX, SpeculationConfig},
     siblings::SIBLINGS_MAX,
@@ -14,7 +14,7 @@ use crate::{
 };
 use kvasir_process::{
     http::HttpConfig,
-    options::{count, dialled, positive},
+    options::{ProcessConfig, count, dialled, positive},
     port::{CONNECTION_CALLS_MAX, PortConfig},
     telemetry::LogConfig,
     text::ByteCount,
@@ -88,7 +88,8 @@ impl Config {
             },
             grpc: GrpcConfig {
                 listen: process.listen,
-                tls: process.tls,
+                endpoints: endpoints(options, &process)?,
+                guard: process.guard,
                 port: PortConfig {
                     max_in_flight: count("max-in-flight", options.max_in_flight)?,
                     max_connections: count("max-connections", options.max_connections)?,
@@ -108,6 +109,22 @@ impl Config {
             log: process.log,
         })
     }
+}
+
+fn endpoints(options: &Options, process: &ProcessConfig) -> Result<EndpointRules, ConfigError> {
+    const FIELD: &str = "endpoint-places";
+    let given = &options.endpoint_places;
+    if given.len() > ENDPOINT_PLACES_MAX {
+        let why = format!("names {} places, the limit is {ENDPOINT_PLACES_MAX}", given.len());
+        return Err(ConfigError::invalid(FIELD, why));
+    }
+    let places = given.iter().map(|text| text.parse::<Place>());
+    let places = places.collect::<Result<_, _>>();
+    Ok(EndpointRules {
+        places: places.map_err(|why| ConfigError::invalid(FIELD, why))?,
+        is_local: process.listen.ip().is_loopback(),
+        has_identities: !process.guard.access.is_open(),
+    })
 }
 
 /// A router needs one stream of queries, or one for each core.

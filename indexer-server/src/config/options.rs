@@ -95,6 +95,12 @@ pub struct Options {
     /// Limit of concurrent gRPC connections; more are closed at once
     #[arg(long, value_name = "COUNT", default_value_t = 1_024)]
     pub max_connections: usize,
+    /// Where endpoints may lie that publishers register beside their own address: networks such as 10.0.0.0/8, host names
+    /// and *.DOMAIN, with commas between them. Loopback and link-local addresses need an entry as soon as the server
+    /// listens beyond loopback. Workers of this configuration may have any
+    #[arg(long, value_name = "PLACES", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub endpoint_places: Vec<String>,
     /// Other replicas of the same shard, such as http://10.0.0.2:50051, at most 16 with commas between
     /// them: at start, the server copies from them the workers that neither its checkpoint nor a
     /// snapshot has

@@ -3,22 +3,28 @@ use crate::{
     partitions::{Partition, SPECULATIVE_OUTCOMES},
     query::{SourceView, describe},
 };
+use kvasir_access::Principal;
 use kvasir_process::telemetry::VERSION;
 use kvasir_proto::{
     convert::{self, ListQuery, Registration, page_token},
     limits::LIST_PAGE_BYTES_MAX,
     pb,
-    types::{SourceState, SourceStatus},
+    types::{PartitionKey, SourceState, SourceStatus},
 };
 use prost::Message;
 use std::ops::ControlFlow;
 
 /// One page of `ListWorkers`.
-pub(super) fn list(parts: &Parts, query: &ListQuery) -> pb::ListWorkersResponse {
+pub(super) fn list(
+    parts: &Parts,
+    principal: &Principal,
+    query: &ListQuery,
+) -> pb::ListWorkersResponse {
     let (shard, server_id) = (shard(parts), parts.server_id);
     let mut page = pb::ListWorkersResponse { shard, server_id, ..Default::default() };
     let (mut bytes, mut last) = (0, None);
-    parts.ingest.visit(query, |registration| {
+    let sees = |key: &PartitionKey| principal.sees(key.tenant(), key.model());
+    parts.ingest.visit(query, sees, |registration| {
         let worker = worker(parts, registration);
         let after = bytes + worker.encoded_len();
         // A page has at least one worker: none is larger than a page.
@@ -88,11 +94,14 @@ fn source(registration: &Registration, view: SourceView) -> pb::SourceInfo {
     }
 }
 
-/// Answers `GetStats`.
-pub(super) fn stats(parts: &Parts) -> pb::GetStatsResponse {
+/// Answers `GetStats`: what is counted over all partitions is for callers that see all of them.
+pub(super) fn stats(parts: &Parts, principal: &Principal) -> pb::GetStatsResponse {
     let mut buffered_batches = 0;
     let mut partitions = Vec::new();
     for partition in parts.partitions.list() {
+        if !principal.sees(partition.key().tenant(), partition.key().model()) {
+            continue;
+        }
         buffered_batches += partition.buffered_batches();
         let stats = partition.stats();
         let key = partition.key();
@@ -111,13 +120,15 @@ pub(super) fn stats(parts: &Parts) -> pb::GetStatsResponse {
             shed_blocks: stats.shed_blocks,
         });
     }
+    let version = VERSION.to_owned();
+    let seen = pb::GetStatsResponse { version, partitions, buffered_batches, ..Default::default() };
+    if !principal.sees_all() {
+        return seen;
+    }
     let budget = parts.partitions.budget();
     let (bytes, shed) = (budget.bytes(), budget.shed());
     pb::GetStatsResponse {
-        version: VERSION.to_owned(),
-        partitions,
         counters: counters(parts),
-        buffered_batches,
         queries: parts.query_metrics.queries.get(),
         query_blocks: parts.query_metrics.query_blocks.get(),
         hit_blocks: parts.query_metrics.hit_blocks.get(),
@@ -137,6 +148,7 @@ pub(super) fn stats(parts: &Parts) -> pb::GetStatsResponse {
             }
         }),
         shard: shard(parts),
+        ..seen
     }
 }
 

@@ -1,5 +1,6 @@
+use super::EndpointRules;
+use kvasir_process::access::Guard;
 use kvasir_process::port::{PortConfig, UNTAKEN_TIMEOUT};
-use kvasir_tls::ServerTls;
 use std::{net::SocketAddr, time::Duration};
 
 /// The gRPC port.
@@ -7,10 +8,12 @@ use std::{net::SocketAddr, time::Duration};
 pub struct GrpcConfig {
     /// Address to listen on.
     pub listen: SocketAddr,
-    /// TLS; none for none.
-    pub tls: Option<ServerTls>,
+    /// Who gets in.
+    pub guard: Guard,
     /// What its calls may take.
     pub port: PortConfig,
+    /// Where the endpoints of registrations may lie.
+    pub endpoints: EndpointRules,
 }
 
 /// Chunks of one dump that wait to be sent.

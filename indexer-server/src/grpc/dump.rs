@@ -1,5 +1,6 @@
 use super::{
     Parts,
+    access::for_principal,
     config::{CHUNKS_QUEUED_MAX, DUMP_STALL_TIMEOUT},
     status::{status, stopping},
 };
@@ -7,6 +8,8 @@ use crate::partitions::{Dump, DumpError, DumpPart};
 use crate::query::QueryError;
 use futures::Stream;
 use kvasir_index::{DumpRecord, DumpSourceEnd, IndexError, SourceId};
+use kvasir_access::Principal;
+use kvasir_process::access::check_partition;
 use kvasir_process::outlet::{Last, Outlet, outlet};
 use kvasir_proto::{
     convert::{self, DumpQuery, DumpedSource, WorkerAddress},
@@ -20,9 +23,15 @@ pub(super) type DumpStream =
     Pin<Box<dyn Stream<Item = Result<pb::DumpWorkerResponse, Status>> + Send>>;
 
 /// Begins a dump in a task of its own, which gives it up properly whatever the client does.
-pub(super) async fn start(parts: &Parts, query: DumpQuery) -> Result<DumpStream, Status> {
+pub(super) async fn start(
+    parts: &Parts,
+    principal: &Principal,
+    query: DumpQuery,
+) -> Result<DumpStream, Status> {
+    check_partition(principal, &query.partition)?;
     parts.ingest.check_shard(&query.worker).map_err(status)?;
-    let partition = parts.finder.partition(&query.partition).map_err(status)?;
+    let partition = parts.finder.partition(&query.partition);
+    let partition = partition.map_err(|error| status(for_principal(error, principal)))?;
     tracing::debug!(worker = query.worker.as_str(), partition = %query.partition, "dump requested");
     let (parcels, stream) = outlet(CHUNKS_QUEUED_MAX);
     let (begun_tx, begun) = oneshot::channel();

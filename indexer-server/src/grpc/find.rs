@@ -1,12 +1,17 @@
 //! The two calls with prompts. They are what a server does all day, so they are served without the
 //! generated code: requests are read and answers written without messages in between.
 
-use super::status::{status, stopping};
+use super::{
+    access::for_principal,
+    status::{status, stopping},
+};
 use crate::query::Finder;
 use futures::{
     Stream,
     future::{self, BoxFuture, Either, Ready},
 };
+use kvasir_access::Principal;
+use kvasir_process::{access::check_partition, port::principal};
 use kvasir_proto::{
     convert::{FindAnswer, FindReply, FindRequest, FindStreamReply},
     find_codec::FindCodec,
@@ -96,13 +101,15 @@ where
 }
 
 impl Prompts {
-    fn find(&self, request: FindRequest) -> Result<FindAnswer, Status> {
-        self.finder.find(&request.query.map_err(status)?).map_err(status)
+    fn find(&self, principal: &Principal, request: FindRequest) -> Result<FindAnswer, Status> {
+        let query = request.query.map_err(status)?;
+        check_partition(principal, &query.partition)?;
+        self.finder.find(&query).map_err(|error| status(for_principal(error, principal)))
     }
 
-    fn find_in_stream(&self, request: FindRequest) -> FindStreamReply {
+    fn find_in_stream(&self, principal: &Principal, request: FindRequest) -> FindStreamReply {
         let request_id = request.request_id;
-        let outcome = self.find(request).map_err(|error| pb::StreamError {
+        let outcome = self.find(principal, request).map_err(|error| pb::StreamError {
             code: error.code().into(),
             message: error.message().to_owned(),
         });
@@ -115,9 +122,10 @@ impl UnaryService<FindRequest> for Prompts {
     type Future = Ready<Result<Response<FindReply>, Status>>;
 
     fn call(&mut self, request: Request<FindRequest>) -> Self::Future {
+        let principal = principal(&request);
         let request = request.into_inner();
         let request_id = request.request_id;
-        let answer = self.find(request);
+        let answer = principal.and_then(|principal| self.find(&principal, request));
         future::ready(answer.map(|answer| Response::new(FindReply { request_id, answer })))
     }
 }
@@ -129,6 +137,7 @@ const UNSTOPPED_MAX: u32 = 64;
 /// is queued here, and HTTP/2 flow control holds a client back that sends faster than it reads.
 pub(super) struct Replies {
     requests: Streaming<FindRequest>,
+    principal: Arc<Principal>,
     prompts: Prompts,
     stopped: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Answers since `stopped` was looked at.
@@ -148,7 +157,7 @@ impl Stream for Replies {
         {
             self.unstopped += 1;
             self.ended = !matches!(request, Some(Ok(_)));
-            let answer = |request| self.prompts.find_in_stream(request);
+            let answer = |request| self.prompts.find_in_stream(&self.principal, request);
             return Poll::Ready(request.map(|request| request.map(answer)));
         }
         // Nothing is asked at the moment, or it was for long.
@@ -171,12 +180,14 @@ impl StreamingService<FindRequest> for Prompts {
     type Future = Ready<Result<Response<Replies>, Status>>;
 
     fn call(&mut self, request: Request<Streaming<FindRequest>>) -> Self::Future {
-        future::ready(Ok(Response::new(Replies {
+        future::ready(principal(&request).map(|principal| {
+            Response::new(Replies {
             requests: request.into_inner(),
+            principal,
             prompts: self.clone(),
             stopped: Box::pin(self.stop.clone().cancelled_owned()),
             unstopped: 0,
             ended: false,
-        })))
+        })}))
     }
 }

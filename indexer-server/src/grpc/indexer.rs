@@ -1,7 +1,13 @@
 use super::{
-    Parts, admin,
+    Parts,
+    admin,
     dump::{self, DumpStream},
     status::{status, stopping},
+};
+use kvasir_access::Role;
+use kvasir_process::{
+    access::{audit, check_partition, check_worker, denied},
+    port::{client, principal},
 };
 use kvasir_proto::{
     convert::{self, DumpQuery, ListQuery, Placement, Registration, WorkerAddress},
@@ -67,25 +73,32 @@ impl Indexer for IndexerService {
     type DumpWorkerStream = DumpStream;
 
     async fn dump_worker(&self, request: Request<pb::DumpWorkerRequest>) -> Reply<DumpStream> {
+        let principal = principal(&request)?;
         let query = DumpQuery::try_from(request.into_inner()).map_err(status)?;
-        dump::start(&self.parts, query).await.map(Response::new)
+        dump::start(&self.parts, &principal, query).await.map(Response::new)
     }
 
     async fn list_workers(
         &self,
         request: Request<pb::ListWorkersRequest>,
     ) -> Reply<pb::ListWorkersResponse> {
+        let principal = principal(&request)?;
         let query = ListQuery::try_from(request.into_inner()).map_err(status)?;
-        self.gather(move |parts| admin::list(parts, &query)).await
+        self.gather(move |parts| admin::list(parts, &principal, &query)).await
     }
 
     async fn register_worker(
         &self,
         request: Request<pb::RegisterWorkerRequest>,
     ) -> Reply<pb::RegisterWorkerResponse> {
+        let (caller, principal) = (client(&request).map(|at| at.ip()), principal(&request)?);
         let request = request.into_inner();
         let replace = request.replace;
         let registration = Registration::try_from(request).map_err(status)?;
+        check_worker(&principal, &registration.address())?;
+        let allowed = self.parts.endpoints.check(&registration, caller, principal.has(Role::Admin));
+        allowed.map_err(|refused| Status::permission_denied(refused.to_string()))?;
+        audit(&principal, "RegisterWorker", &registration.address());
         let ingest = &self.parts.ingest;
         let registered = if replace {
             ingest.introduce(&registration, false).await
@@ -102,7 +115,10 @@ impl Indexer for IndexerService {
         &self,
         request: Request<pb::RemoveWorkerRequest>,
     ) -> Reply<pb::RemoveWorkerResponse> {
+        let principal = principal(&request)?;
         let address = WorkerAddress::try_from(request.into_inner()).map_err(status)?;
+        check_worker(&principal, &address)?;
+        audit(&principal, "RemoveWorker", &address);
         let removed_blocks = self.parts.ingest.remove(address).await.map_err(status)?;
         self.persist().await?;
         Ok(Response::new(pb::RemoveWorkerResponse { removed_blocks }))
@@ -112,7 +128,9 @@ impl Indexer for IndexerService {
         &self,
         request: Request<pb::RecordPlacementRequest>,
     ) -> Reply<pb::RecordPlacementResponse> {
+        let principal = principal(&request)?;
         let placement = Placement::try_from(request.into_inner()).map_err(status)?;
+        check_partition(&principal, &placement.address.partition)?;
         let recorded = self.parts.ingest.place(placement).await.map_err(status)?;
         // A prompt has at most QUERY_BLOCKS_MAX blocks.
         let count = |blocks| u32::try_from(blocks).unwrap_or(u32::MAX);
@@ -126,6 +144,9 @@ impl Indexer for IndexerService {
         &self,
         request: Request<pb::CreateCheckpointRequest>,
     ) -> Reply<pb::CreateCheckpointResponse> {
+        let principal = principal(&request)?;
+        principal.check_admin_of_all().map_err(denied)?;
+        audit(&principal, "CreateCheckpoint", &"all partitions");
         let Some(checkpoints) = &self.parts.checkpoints else {
             let message = "the server writes no checkpoints: start it with --checkpoint-dir";
             return Err(Status::failed_precondition(message));
@@ -140,7 +161,11 @@ impl Indexer for IndexerService {
         }))
     }
 
-    async fn get_stats(&self, _: Request<pb::GetStatsRequest>) -> Reply<pb::GetStatsResponse> {
-        self.gather(admin::stats).await
+    async fn get_stats(
+        &self,
+        request: Request<pb::GetStatsRequest>,
+    ) -> Reply<pb::GetStatsResponse> {
+        let principal = principal(&request)?;
+        self.gather(move |parts| admin::stats(parts, &principal)).await
     }
 }

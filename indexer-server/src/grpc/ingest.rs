@@ -4,6 +4,9 @@ use super::{
 };
 use crate::ingest::{Accepted, AgentStream, BatchAnswer, Refusal, SourceSession};
 use futures::FutureExt;
+use kvasir_access::Principal;
+use kvasir_process::access::check_worker;
+use kvasir_process::port::principal;
 use kvasir_process::publish::{self, Answer, Answers, PendingAnswer};
 use kvasir_proto::{
     convert::{Heartbeat, Hello, PublishedBatch},
@@ -15,14 +18,17 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 /// The service `kvasir.v1.EventIngest`.
-pub(super) struct EventIngestService(Arc<EventSources>);
+pub(super) struct EventIngestService(Parts);
 
-/// Where its events go.
-struct EventSources(Parts);
+/// Where the events of a stream go, and whose they are.
+struct EventSources {
+    parts: Parts,
+    principal: Arc<Principal>,
+}
 
 impl EventIngestService {
     pub(super) fn new(parts: Parts) -> Self {
-        Self(Arc::new(EventSources(parts)))
+        Self(parts)
     }
 }
 
@@ -40,8 +46,10 @@ impl EventIngest for EventIngestService {
         &self,
         request: Request<Streaming<pb::PublishEventsRequest>>,
     ) -> Result<Response<Answers>, Status> {
-        let Parts { tasks, stop, .. } = &self.0.0;
-        Ok(publish::publish_events(Arc::clone(&self.0), request, (tasks, stop), ()))
+        let Parts { tasks, stop, .. } = &self.0;
+        let principal = principal(&request)?;
+        let sources = EventSources { parts: self.0.clone(), principal };
+        Ok(publish::publish_events(Arc::new(sources), request, (tasks, stop), ()))
     }
 }
 
@@ -53,8 +61,9 @@ impl publish::Sources for EventSources {
         hello: &Hello,
         _peer: Option<SocketAddr>,
     ) -> Result<(OpenSession, Option<Cursor>), Status> {
+        check_worker(&self.principal, &hello.address)?;
         let Accepted { session, applied } =
-            self.0.ingest.open(hello, false).await.map_err(status)?;
+            self.parts.ingest.open(hello, false).await.map_err(status)?;
         let _agent_stream = session.agent_stream(hello);
         Ok((OpenSession { session, _agent_stream }, applied))
     }

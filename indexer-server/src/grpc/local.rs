@@ -7,8 +7,8 @@ use kvasir_proto::{
     limits::GRPC_MESSAGE_BYTES_MAX,
     pb::{self, local_indexer_client::LocalIndexerClient},
 };
-use kvasir_tls::Dialer;
-use tonic::{Status, transport::Channel};
+use kvasir_tls::{Channel, Dialer};
+use tonic::Status;
 
 /// Clients of the service `kvasir.v1.LocalIndexer`, wherever it is.
 #[derive(Debug, Clone)]

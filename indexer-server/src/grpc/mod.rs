@@ -1,9 +1,11 @@
 //! The gRPC port: thin handlers that convert, call, and convert back. No other module names generated
 //! messages.
 
+mod access;
 mod admin;
 mod config;
 mod dump;
+mod endpoints;
 mod find;
 mod indexer;
 mod ingest;
@@ -14,6 +16,7 @@ mod sibling;
 mod status;
 
 pub use config::GrpcConfig;
+pub use endpoints::{ENDPOINT_PLACES_MAX, EndpointRules, Place};
 pub use local::LocalClients;
 pub use parts::Parts;
 pub use server::serve;

@@ -1,3 +1,4 @@
+use super::EndpointRules;
 use crate::{
     ingest::Ingest,
     partitions::{Origin, Partitions, Speculation, Writer},
@@ -24,6 +25,8 @@ pub struct Parts {
     pub writer: Writer,
     /// Requests checkpoints; none if the server writes none.
     pub checkpoints: Option<Checkpoints>,
+    /// Where the endpoints of registrations may lie.
+    pub endpoints: EndpointRules,
     /// Where time begins.
     pub origin: Origin,
     /// Id of this process, new with each start, never 0.

@@ -1,7 +1,8 @@
 use super::{
     GrpcConfig, Parts, find::FindService, indexer::IndexerService, ingest::EventIngestService,
 };
-use kvasir_process::port::{Port, PortMetrics, ServeError, Services, StreamKind, Streams};
+use kvasir_access::Role;
+use kvasir_process::port::{Port, PortMetrics, Roles, ServeError, Services, StreamKind, Streams};
 use kvasir_proto::{
     limits::GRPC_MESSAGE_BYTES_MAX,
     pb::{
@@ -15,6 +16,20 @@ const STREAMS: Streams = &[
     ("/kvasir.v1.Indexer/FindMatchesStream", StreamKind::Query),
     ("/kvasir.v1.Indexer/DumpWorker", StreamKind::Read),
     ("/kvasir.v1.EventIngest/PublishEvents", StreamKind::Publish),
+];
+
+/// Which role each call needs.
+const ROLES: Roles = &[
+    ("/kvasir.v1.Indexer/FindMatches", Role::Query),
+    ("/kvasir.v1.Indexer/FindMatchesStream", Role::Query),
+    ("/kvasir.v1.Indexer/DumpWorker", Role::Query),
+    ("/kvasir.v1.Indexer/ListWorkers", Role::Query),
+    ("/kvasir.v1.Indexer/RegisterWorker", Role::Publish),
+    ("/kvasir.v1.Indexer/RemoveWorker", Role::Publish),
+    ("/kvasir.v1.Indexer/RecordPlacement", Role::Query),
+    ("/kvasir.v1.Indexer/CreateCheckpoint", Role::Admin),
+    ("/kvasir.v1.Indexer/GetStats", Role::Query),
+    ("/kvasir.v1.EventIngest/PublishEvents", Role::Publish),
 ];
 
 /// Serves the port until `parts.stop` is cancelled and the requests under way are answered.
@@ -41,9 +56,10 @@ pub async fn serve(
     let port = Port {
         config: config.port,
         streams: STREAMS,
+        roles: ROLES,
         metrics,
         descriptors: FILE_DESCRIPTOR_SET,
-        tls: config.tls.clone(),
+        guard: config.guard.clone(),
     };
     port.serve(listener, services, stop).await?;
     tasks.close();

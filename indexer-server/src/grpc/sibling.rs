@@ -8,8 +8,8 @@ use kvasir_proto::{
     limits::GRPC_MESSAGE_BYTES_MAX,
     pb::{self, indexer_client::IndexerClient},
 };
-use kvasir_tls::{DialError, Dialer};
-use tonic::{Code, Status, transport::Channel};
+use kvasir_tls::{Channel, DialError, Dialer};
+use tonic::{Code, Status};
 
 /// A client of the service `kvasir.v1.Indexer` of another replica. It connects when it asks.
 #[derive(Debug, Clone)]

@@ -124,15 +124,16 @@ impl Ingest {
         self.input_paused.load(Ordering::Acquire)
     }
 
-    /// Shows `visit` the registrations of a page, by partition and worker, and the first behind it, until
+    /// Shows `visit` the registrations of a page of the partitions that the caller `sees`, by partition and worker, and the first behind it, until
     /// it breaks. Looks at every worker of the server: not for a thread of the runtime.
     pub fn visit(
         &self,
         query: &ListQuery,
+        sees: impl Fn(&PartitionKey) -> bool,
         mut visit: impl FnMut(&Registration) -> ControlFlow<()>,
     ) {
         let is_requested = |at: &WorkerAddress| {
-            query.asks_for(&at.partition) && query.after.as_ref().is_none_or(|after| at > after)
+            query.asks_for(&at.partition) && sees(&at.partition) && query.after.as_ref().is_none_or(|after| at > after)
         };
         let entries = self.workers.iter().filter(|entry| is_requested(entry.key()));
         let mut requested: Vec<_> = entries.map(|entry| Arc::clone(&entry)).collect();

@@ -27,7 +27,8 @@ use kvasir_process::port::PortMetrics;
 use kvasir_process::tasks::{Ended, Tasks};
 use kvasir_proto::convert::Registration;
 use kvasir_proto::types::{DpRank, Incarnation, KvEvent};
-use kvasir_tls::{DialError, Dialer, ServerTls};
+use kvasir_process::access::Guard;
+use kvasir_tls::{DialError, Dialer};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -80,7 +81,7 @@ pub struct AgentConfig {
     /// Where to serve `LocalIndexer` and `WorkerLoads`; none for not at all. Port 0 is any.
     pub listen: Option<SocketAddr>,
     /// TLS of that port; none for none.
-    pub tls: Option<ServerTls>,
+    pub guard: Guard,
     /// Bounds of that service.
     pub service: ServiceConfig,
 }
@@ -114,7 +115,7 @@ impl Agent {
     /// If the source breaks the contract, too many indexers are given, or the port cannot be had.
     pub async fn start(config: AgentConfig) -> Result<Self, AgentError> {
         check(&config)?;
-        let has_tls = config.tls.is_some();
+        let has_tls = config.guard.tls.is_some();
         let indexers = targets(&config.indexers, &config.dialer)?;
         let registration = config.registration.as_ref();
         let lora_names = registration.map(|at| at.lora_names.clone()).unwrap_or_default();
@@ -153,7 +154,7 @@ impl Agent {
         let zmq = Zmq::start(&feed, config.zmq, publishing, replaying).await?;
         let loads_service = loads.service(&feed, config.service, heartbeat_interval, &stop_service);
         let serving = (service, loads_service, sources.ingest);
-        let (local, port_metrics) = serve_local((config.listen, config.tls), serving, &mut service_tasks).await?;
+        let (local, port_metrics) = serve_local((config.listen, config.guard), serving, &mut service_tasks).await?;
         let mut registration = config.registration;
         let scheme = if has_tls { "https" } else { "http" };
         if let (Some(registration), Some(local)) = (&mut registration, local) {
@@ -372,14 +373,14 @@ type Services =
 
 /// Serves the agent's port, if it is to have one.
 async fn serve_local(
-    (address, tls): (Option<SocketAddr>, Option<ServerTls>),
+    (address, guard): (Option<SocketAddr>, Guard),
     (service, loads, ingest): Services,
     tasks: &mut Tasks,
 ) -> Result<(Option<SocketAddr>, PortMetrics), AgentError> {
     let metrics = PortMetrics::default();
     let Some(address) = address else { return Ok((None, metrics)) };
     let (listener, bound) = listen(address).await?;
-    let serving = serve((listener, tls), service, loads, ingest, metrics.clone());
+    let serving = serve((listener, guard), service, loads, ingest, metrics.clone());
     tasks.spawn("gRPC port", async { Ok(serving.await?) });
     Ok((Some(bound), metrics))
 }

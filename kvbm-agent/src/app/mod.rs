@@ -70,7 +70,7 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(),
     let mut side = Tasks::default();
     let serving = http::serve(
         listener,
-        config.http.tls,
+        config.http.guard,
         Metrics::new(registry),
         readiness.clone(),
         Vec::new(),

@@ -96,7 +96,7 @@ impl Config {
             deregister: options.deregister,
             heartbeat_interval: heartbeat_interval(options)?,
             listen: Some(process.listen),
-            tls: process.tls,
+            guard: process.guard,
             service: ServiceConfig::DEFAULT,
         };
         Ok(Self {

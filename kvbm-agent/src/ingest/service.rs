@@ -5,6 +5,9 @@ use super::source::{IngestSource, Opened};
 use super::{IngestConfig, IngestError, Refusals, StreamRefusal};
 use kvasir_feed::disk::SourceKind;
 use kvasir_feed::hub::Hub;
+use kvasir_access::Principal;
+use kvasir_process::access::{check_served, check_worker};
+use kvasir_process::port::{client, principal};
 use kvasir_process::publish::{self, Answers};
 use kvasir_proto::convert::Hello;
 use kvasir_proto::pb;
@@ -131,7 +134,13 @@ impl Shared {
     }
 }
 
-impl publish::Sources for Shared {
+/// The sources of one caller's stream.
+struct Callers {
+    shared: Arc<Shared>,
+    principal: Arc<Principal>,
+}
+
+impl publish::Sources for Callers {
     type Session = IngestSession;
 
     async fn open(
@@ -139,9 +148,15 @@ impl publish::Sources for Shared {
         hello: &Hello,
         peer: Option<SocketAddr>,
     ) -> Result<(IngestSession, Option<Cursor>), Status> {
-        let (source, opened) = self.connect(hello).map_err(|error| {
+        check_worker(&self.principal, &hello.address)?;
+        let shared = &self.shared;
+        let served = shared.hub.feed().address();
+        if !self.principal.sees(served.partition.tenant(), served.partition.model()) {
+            check_served(&self.principal, &hello.address, served)?;
+        }
+        let (source, opened) = shared.connect(hello).map_err(|error| {
             let who = Who { source: &hello.source, peer };
-            self.refusals.stream(error.refusal(), who, &error);
+            shared.refusals.stream(error.refusal(), who, &error);
             failed(error.code(), &error)
         })?;
         let session = IngestSession {
@@ -151,14 +166,14 @@ impl publish::Sources for Shared {
             number: opened.stream,
             fence: opened.fence,
             block_size: hello.block_size,
-            refusals: Arc::clone(&self.refusals),
+            refusals: Arc::clone(&shared.refusals),
         };
         Ok((session, opened.applied))
     }
 
     fn note_no_hello(&self, peer: Option<SocketAddr>, error: &Status) {
         let who = Who { source: "", peer };
-        self.refusals.stream(StreamRefusal::Malformed, who, &error.message());
+        self.shared.refusals.stream(StreamRefusal::Malformed, who, &error.message());
     }
 
     fn stopping(&self) -> Status {
@@ -176,11 +191,12 @@ impl EventIngest for EventIngestService {
     ) -> Result<Response<Answers>, Status> {
         let place = Arc::clone(&self.streams).try_acquire_owned().map_err(|_full| {
             let error = IngestError::TooManyStreams { limit: self.shared.config.streams_max };
-            let who = Who { source: "", peer: request.remote_addr() };
+            let who = Who { source: "", peer: client(&request) };
             self.shared.refusals.stream(error.refusal(), who, &error);
             failed(error.code(), &error)
         })?;
-        let (shared, until) = (Arc::clone(&self.shared), (&self.tasks, &self.stop));
-        Ok(publish::publish_events(shared, request, until, place))
+        let callers = Callers { shared: Arc::clone(&self.shared), principal: principal(&request)? };
+        let until = (&self.tasks, &self.stop);
+        Ok(publish::publish_events(Arc::new(callers), request, until, place))
     }
 }

@@ -4,6 +4,8 @@ use super::ServiceConfig;
 use super::config::LOADS_QUEUED_MAX;
 use super::outlet::{CutOff, Sent, failed, refused};
 use crate::load::{Known, LoadBoard};
+use kvasir_process::access::{check_served, check_worker};
+use kvasir_process::port::principal;
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::convert::{LoadsQuery, WorkerAddress, WorkerLoad};
 use kvasir_proto::pb;
@@ -62,15 +64,6 @@ impl WorkerLoadsService {
         self.tasks.close();
         self.tasks.wait().await;
     }
-
-    fn check(&self, requested: &WorkerAddress) -> Result<(), Status> {
-        let served = &self.address;
-        if requested == served {
-            return Ok(());
-        }
-        let text = format_args!("worker {requested} is not served here, {served} is");
-        Err(failed(ErrorCode::NotFound, text))
-    }
 }
 
 impl Watcher {
@@ -118,8 +111,10 @@ impl WorkerLoads for WorkerLoadsService {
         &self,
         request: Request<pb::ReportLoadRequest>,
     ) -> Result<Response<pb::ReportLoadResponse>, Status> {
+        let principal = principal(&request)?;
         let load = WorkerLoad::try_from(request.into_inner()).map_err(refused)?;
-        self.check(&load.address)?;
+        check_worker(&principal, &load.address)?;
+        check_served(&principal, &load.address, &self.address)?;
         let published = self.board.publish(load.rank, load.metrics, load.age);
         published.map_err(|error| failed(error.code(), format_args!("load.{error}")))?;
         Ok(Response::new(pb::ReportLoadResponse {}))
@@ -129,8 +124,9 @@ impl WorkerLoads for WorkerLoadsService {
         &self,
         request: Request<pb::WatchLoadsRequest>,
     ) -> Result<Response<Self::WatchLoadsStream>, Status> {
+        let principal = principal(&request)?;
         let query = LoadsQuery::try_from(request.into_inner()).map_err(refused)?;
-        self.check(&query.address)?;
+        check_served(&principal, &query.address, &self.address)?;
         let place = Arc::clone(&self.watchers).try_acquire_owned().map_err(|_full| {
             let limit = self.config.watchers_max;
             let text = format_args!("{limit} readers watch already: ask later");

@@ -4,7 +4,10 @@ use super::digests::send_digests;
 use super::events::send_events;
 use super::outlet::{Outlet, Sent, failed, refused};
 use super::records::send_dump;
+use kvasir_access::Principal;
 use kvasir_feed::feed::Feed;
+use kvasir_process::access::check_served;
+use kvasir_process::port::principal;
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::convert::{
     DigestsQuery, EventsQuery, LocalDumpQuery, LocalSource, LocalSourceStatus, LocalStatus,
@@ -71,17 +74,8 @@ impl LocalIndexerService {
         self.tasks.wait().await;
     }
 
-    fn check(&self, requested: &WorkerAddress) -> Result<(), Status> {
-        let served = &self.served.address;
-        if requested == served {
-            return Ok(());
-        }
-        let text = format_args!("worker {requested} is not served here, {served} is");
-        Err(failed(ErrorCode::NotFound, text))
-    }
-
-    fn find(&self, requested: &LocalSource) -> Result<Arc<Feed>, Status> {
-        self.check(&requested.address)?;
+    fn find(&self, principal: &Principal, requested: &LocalSource) -> Result<Arc<Feed>, Status> {
+        check_served(principal, &requested.address, &self.served.address)?;
         let found = self.served.sources.iter().find(|feed| feed.name() == requested.name);
         let Some(feed) = found else {
             let known: Vec<_> = self.served.sources.iter().map(|feed| feed.name()).collect();
@@ -131,8 +125,9 @@ impl LocalIndexer for LocalIndexerService {
         &self,
         request: Request<pb::GetEventsRequest>,
     ) -> Result<Response<Self::GetEventsStream>, Status> {
+        let principal = principal(&request)?;
         let query = EventsQuery::try_from(request.into_inner()).map_err(refused)?;
-        let feed = self.find(&query.source)?;
+        let feed = self.find(&principal, &query.source)?;
         let (outlet, parts) = self.outlet()?;
         self.spawn(async move { send_events(&feed, query, &outlet).await });
         Ok(Response::new(parts))
@@ -142,8 +137,9 @@ impl LocalIndexer for LocalIndexerService {
         &self,
         request: Request<pb::LocalDumpRequest>,
     ) -> Result<Response<Self::DumpStream>, Status> {
+        let principal = principal(&request)?;
         let query = LocalDumpQuery::try_from(request.into_inner()).map_err(refused)?;
-        let feed = self.find(&query.source)?;
+        let feed = self.find(&principal, &query.source)?;
         let (outlet, parts) = self.outlet()?;
         self.spawn(async move { send_dump(&feed, query, &outlet).await });
         Ok(Response::new(parts))
@@ -153,8 +149,9 @@ impl LocalIndexer for LocalIndexerService {
         &self,
         request: Request<pb::GetDigestsRequest>,
     ) -> Result<Response<Self::GetDigestsStream>, Status> {
+        let principal = principal(&request)?;
         let query = DigestsQuery::try_from(request.into_inner()).map_err(refused)?;
-        let feed = self.find(&query.source)?;
+        let feed = self.find(&principal, &query.source)?;
         let (outlet, parts) = self.outlet()?;
         self.spawn(async move { send_digests(&feed, query, &outlet).await });
         Ok(Response::new(parts))
@@ -164,8 +161,9 @@ impl LocalIndexer for LocalIndexerService {
         &self,
         request: Request<pb::GetLocalStatusRequest>,
     ) -> Result<Response<pb::GetLocalStatusResponse>, Status> {
+        let principal = principal(&request)?;
         let requested = WorkerAddress::try_from(request.into_inner()).map_err(refused)?;
-        self.check(&requested)?;
+        check_served(&principal, &requested, &self.served.address)?;
         let sources = self.served.sources.iter().map(|feed| status(feed)).collect();
         let status = LocalStatus { block_size: self.served.block_size, sources };
         Ok(Response::new(status.into()))

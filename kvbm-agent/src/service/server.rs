@@ -2,16 +2,17 @@ use super::config::REQUEST_BYTES_MAX;
 use super::loads::WorkerLoadsService;
 use super::local::LocalIndexerService;
 use crate::ingest::EventIngestService;
+use kvasir_access::Role;
+use kvasir_process::access::Guard;
 use kvasir_process::descriptors::{self, Shares};
 use kvasir_process::port::{
-    CONNECTION_CALLS_MAX, Port, PortConfig, PortMetrics, ServeError, Services, StreamKind, Streams,
+    CONNECTION_CALLS_MAX, Port, PortConfig, PortMetrics, Roles, ServeError, Services, StreamKind, Streams,
 };
 use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
 use kvasir_proto::pb::FILE_DESCRIPTOR_SET;
 use kvasir_proto::pb::event_ingest_server::EventIngestServer;
 use kvasir_proto::pb::local_indexer_server::LocalIndexerServer;
 use kvasir_proto::pb::worker_loads_server::WorkerLoadsServer;
-use kvasir_tls::ServerTls;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 
@@ -22,6 +23,16 @@ const STREAMS: Streams = &[
     ("/kvasir.v1.LocalIndexer/GetDigests", StreamKind::Read),
     ("/kvasir.v1.WorkerLoads/WatchLoads", StreamKind::Read),
     ("/kvasir.v1.EventIngest/PublishEvents", StreamKind::Publish),
+];
+/// Which role each call needs.
+const ROLES: Roles = &[
+    ("/kvasir.v1.LocalIndexer/GetEvents", Role::Query),
+    ("/kvasir.v1.LocalIndexer/Dump", Role::Query),
+    ("/kvasir.v1.LocalIndexer/GetDigests", Role::Query),
+    ("/kvasir.v1.LocalIndexer/GetStatus", Role::Query),
+    ("/kvasir.v1.WorkerLoads/ReportLoad", Role::Publish),
+    ("/kvasir.v1.WorkerLoads/WatchLoads", Role::Query),
+    ("/kvasir.v1.EventIngest/PublishEvents", Role::Publish),
 ];
 /// Most calls with one answer at a time.
 const CALLS_MAX: usize = 1_024;
@@ -35,7 +46,7 @@ const CONNECTIONS_MAX: usize = 1_024;
 /// # Errors
 /// If the services cannot be built or the transport fails.
 pub async fn serve(
-    (listener, tls): (TcpListener, Option<ServerTls>),
+    (listener, guard): (TcpListener, Guard),
     local: Arc<LocalIndexerService>,
     loads: Arc<WorkerLoadsService>,
     ingest: Option<Arc<EventIngestService>>,
@@ -67,7 +78,14 @@ pub async fn serve(
         connection_asking_streams_max: CONNECTION_READERS_MAX,
         spans: false,
     };
-    let port = Port { config, streams: STREAMS, metrics, descriptors: FILE_DESCRIPTOR_SET, tls };
+    let port = Port {
+        config,
+        streams: STREAMS,
+        roles: ROLES,
+        metrics,
+        descriptors: FILE_DESCRIPTOR_SET,
+        guard,
+    };
     port.serve(listener, services, local.stop().clone()).await?;
     local.ended().await;
     loads.ended().await;

@@ -8,6 +8,7 @@
 //! - [`telemetry`]: logs, spans, metrics registry, readiness.
 //! - [`descriptors`]: the limit of open files, and what it is for.
 //! - [`net`]: connections with a limit.
+//! - [`access`]: who may call, and what they may name.
 //! - [`tls`]: connections of a port, plain or over TLS.
 //! - [`port`]: a gRPC port.
 //! - [`outlet`]: streams of answers.
@@ -34,6 +35,8 @@ pub mod options;
 pub mod descriptors;
 
 pub mod net;
+
+pub mod access;
 
 pub mod tls;
 

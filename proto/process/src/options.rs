@@ -1,6 +1,7 @@
 //! Options that every program has, described and checked once. A program flattens them into its own.
 
 use crate::{
+    access::{Access, Guard},
     config::ConfigError,
     http::HttpConfig,
     nats::NatsServers,
@@ -43,6 +44,13 @@ pub struct ProcessOptions {
     /// authority without a list are refused
     #[arg(long, value_name = "FILE")]
     pub tls_client_crl: Option<PathBuf>,
+    /// File of identities (TOML): who may call, with which role, for which tenants, models and workers. Everybody may do
+    /// everything if not set. Read again when it changes
+    #[arg(long, value_name = "FILE")]
+    pub identities: Option<PathBuf>,
+    /// File with the token that this process shows to the servers it connects to
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
     /// Authorities (PEM) of the servers that this process connects to by https:// addresses
     #[arg(long, value_name = "FILE")]
     pub tls_ca: Option<PathBuf>,
@@ -70,8 +78,8 @@ pub struct ProcessOptions {
 pub struct ProcessConfig {
     /// Address of the gRPC port.
     pub listen: SocketAddr,
-    /// TLS of the gRPC port; none for none.
-    pub tls: Option<ServerTls>,
+    /// Who gets into the gRPC port.
+    pub guard: Guard,
     /// The HTTP side port.
     pub http: HttpConfig,
     /// What connects to servers.
@@ -103,11 +111,13 @@ impl ProcessOptions {
                 return Err(ConfigError::invalid(option, why));
             }
         }
+        let access = self.identities.clone().map(Access::of_file).transpose();
+        let guard = Guard { tls, access: access.map_err(unusable)?.unwrap_or_default() };
         let (format, filter) = (self.log_format, self.log_filter.clone());
         Ok(ProcessConfig {
             listen: self.listen,
-            http: HttpConfig { listen: self.http_listen, tls: tls.clone() },
-            tls,
+            http: HttpConfig { listen: self.http_listen, guard: guard.clone() },
+            guard,
             dialer: self.dialer()?,
             log: LogConfig { format, filter, otlp_endpoint },
             drain_timeout: positive("drain-timeout", self.drain_timeout)?,
@@ -145,8 +155,15 @@ impl ProcessOptions {
     }
 
     fn dialer(&self) -> Result<Dialer, ConfigError> {
-        let Some(ca) = self.tls_ca.clone() else { return Ok(Dialer::default()) };
-        Dialer::open(ClientFiles { ca, identity: self.identity()? }).map_err(unusable)
+        let mut dialer = Dialer::default();
+        if let Some(ca) = self.tls_ca.clone() {
+            let files = ClientFiles { ca, identity: self.identity()? };
+            dialer = Dialer::open(files).map_err(unusable)?;
+        }
+        match self.token_file.clone() {
+            Some(file) => dialer.with_token(file).map_err(unusable),
+            None => Ok(dialer),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Connections of a port, plain or over TLS.
 
+use crate::access::Guard;
 use crate::net::{Connection, LimitedListener, Peer};
 use kvasir_tls::{CertificateNames, Protocol, ServerTls};
 use std::{
@@ -169,19 +170,19 @@ fn reason(error: &io::Error) -> (&'static str, String) {
 }
 
 /// Warns in the log of a port that others can reach and that is not protected.
-pub fn warn_if_open(option: &str, address: SocketAddr, tls: Option<&ServerTls>) {
+pub fn warn_if_open(option: &str, address: SocketAddr, guard: &Guard) {
     if address.ip().is_loopback() {
         return;
     }
-    match tls {
+    match &guard.tls {
         None => tracing::warn!(
             option, %address,
             "insecure: the port has no TLS. Whoever reaches it can read and change all that it serves, and whoever sees \
              the network can read along: set tls-cert and tls-key"
         ),
-        Some(tls) if !tls.demands_certificates() => tracing::warn!(
+        Some(tls) if !tls.demands_certificates() && guard.access.is_open() => tracing::warn!(
             option, %address,
-            "the port serves every client: set tls-client-ca to demand a certificate"
+            "the port serves every client: set tls-client-ca to demand a certificate, or identities"
         ),
         Some(_) => {}
     }

@@ -1,7 +1,8 @@
 //! Connections of clients.
 
 use crate::{
-    TlsError,
+    Channel, TlsError,
+    channel::Token,
     pem::{Contents, Source},
     reload::Reloaded,
 };
@@ -26,7 +27,7 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tonic::{
     codegen::http::Uri,
-    transport::{Channel, Endpoint},
+    transport::Endpoint,
 };
 use tower::Service;
 
@@ -65,7 +66,10 @@ pub struct Identity {
 /// clients of the workspace connect by it, so that they accept the same targets and notice a lost peer in the same time.
 /// Clones share the files.
 #[derive(Debug, Clone, Default)]
-pub struct Dialer(Option<Tls>);
+pub struct Dialer {
+    tls: Option<Tls>,
+    token: Option<Token>,
+}
 
 #[derive(Debug, Clone)]
 struct Tls {
@@ -115,7 +119,16 @@ impl Dialer {
             sources.extend([source("tls-cert", cert), source("tls-key", key)]);
         }
         let config = Arc::new(Reloaded::open(sources, config)?);
-        Ok(Self(Some(Tls { files, config })))
+        Ok(Self { tls: Some(Tls { files, config }), token: None })
+    }
+
+    /// The same, with a token from a file, which the clients show with each call. Over `http://` whoever sees the network reads
+    /// it.
+    ///
+    /// # Errors
+    /// If the file cannot be used.
+    pub fn with_token(self, file: PathBuf) -> Result<Self, TlsError> {
+        Ok(Self { token: Some(Token::open(file)?), ..self })
     }
 
     /// Checks that a target can be used.
@@ -124,7 +137,7 @@ impl Dialer {
     /// If the text is no target, or needs files that this dialer does not have.
     pub fn check(&self, target: &str) -> Result<String, DialError> {
         let url = read_target(target)?;
-        if is_tls(&url) && self.0.is_none() {
+        if is_tls(&url) && self.tls.is_none() {
             return Err(DialError::NoAuthority(url));
         }
         Ok(url)
@@ -149,10 +162,11 @@ impl Dialer {
     ) -> Result<Channel, DialError> {
         let (endpoint, dial) = self.endpoint(target)?;
         let endpoint = endpoint.connect_timeout(connect_timeout);
-        Ok(match dial {
+        let channel = match dial {
             Some(dial) => endpoint.connect_with_connector_lazy(dial),
             None => endpoint.connect_lazy(),
-        })
+        };
+        Ok(Channel::new(channel, self.token.clone()))
     }
 
     /// Connects within 5 s.
@@ -165,7 +179,8 @@ impl Dialer {
             Some(dial) => endpoint.connect_with_connector(dial).await,
             None => endpoint.connect().await,
         };
-        channel.map_err(DialError::Transport)
+        let channel = channel.map_err(DialError::Transport)?;
+        Ok(Channel::new(channel, self.token.clone()))
     }
 
     fn endpoint(&self, target: &str) -> Result<(Endpoint, Option<Dial>), DialError> {
@@ -182,7 +197,7 @@ impl Dialer {
             .keep_alive_timeout(KEEPALIVE_TIMEOUT)
             .keep_alive_while_idle(true)
             .tcp_nodelay(true);
-        let Some(tls) = self.0.as_ref().filter(|_| is_tls(&url)) else {
+        let Some(tls) = self.tls.as_ref().filter(|_| is_tls(&url)) else {
             return Ok((endpoint, None));
         };
         let origin: Uri = url.parse().map_err(|_error| malformed())?;
@@ -198,7 +213,10 @@ impl Dialer {
 
 impl PartialEq for Dialer {
     fn eq(&self, other: &Self) -> bool {
-        let files = |dialer: &Self| dialer.0.as_ref().map(|tls| tls.files.clone());
+        let files = |dialer: &Self| {
+            let token = dialer.token.as_ref().map(|token| token.file.clone());
+            (dialer.tls.as_ref().map(|tls| tls.files.clone()), token)
+        };
         files(self) == files(other)
     }
 }

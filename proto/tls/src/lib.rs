@@ -7,6 +7,7 @@
 //! Both sides read their files again when these change, without a restart. While a new file cannot be used, what was
 //! read before stays in force, and the log says why.
 
+mod channel;
 mod dial;
 mod error;
 #[cfg(feature = "server")]
@@ -16,10 +17,12 @@ mod reload;
 #[cfg(feature = "server")]
 mod server;
 
+pub use channel::Channel;
 pub use dial::{ClientFiles, DialError, Dialer, Identity};
 pub use error::{Problem, TlsError};
 #[cfg(feature = "server")]
 pub use names::CertificateNames;
-pub use reload::CHECK_INTERVAL;
+pub use pem::{Contents, Source};
+pub use reload::{CHECK_INTERVAL, Reloaded};
 #[cfg(feature = "server")]
 pub use server::{Protocol, ServerFiles, ServerTls};

@@ -19,6 +19,12 @@ pub struct CertificateNames {
 }
 
 impl CertificateNames {
+    /// The names that identities are told by: the common name, names of hosts, URIs.
+    pub fn all(&self) -> impl Iterator<Item = &str> {
+        let others = self.dns.iter().chain(&self.uris);
+        self.common_name.iter().chain(others).map(String::as_str)
+    }
+
     /// The names in a certificate. One that cannot be read has none.
     #[must_use]
     pub fn of(der: &[u8]) -> Self {

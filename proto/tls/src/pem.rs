@@ -14,15 +14,23 @@ use std::{fs::File, io::Read, path::PathBuf};
 
 /// A file, and the option that names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Source {
-    pub(crate) option: &'static str,
-    pub(crate) path: PathBuf,
+pub struct Source {
+    /// The option.
+    pub option: &'static str,
+    /// The file.
+    pub path: PathBuf,
 }
 
 /// A file that was read.
-pub(crate) struct Contents {
+pub struct Contents {
     source: Source,
     bytes: Vec<u8>,
+}
+
+impl std::fmt::Debug for Contents {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Contents").field(&self.source).finish()
+    }
 }
 
 impl Source {
@@ -56,8 +64,17 @@ impl Contents {
         self.source.refused(problem)
     }
 
-    /// What the TLS library says against it.
-    pub(crate) fn unusable(&self, error: impl ToString) -> TlsError {
+    /// Its text.
+    ///
+    /// # Errors
+    /// If it is not UTF-8.
+    pub fn text(&self) -> Result<&str, TlsError> {
+        std::str::from_utf8(&self.bytes).map_err(|_error| self.unusable("is not UTF-8"))
+    }
+
+    /// It cannot be used, for a reason that has nothing of what it contains.
+    #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+    pub fn unusable(&self, error: impl ToString) -> TlsError {
         self.refused(Problem::Unusable(error.to_string()))
     }
 

@@ -20,7 +20,7 @@ pub const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 type Make<T> = dyn Fn(&[Contents]) -> Result<T, TlsError> + Send + Sync;
 
 /// A value that is made of files. Each value is made of one reading of all files.
-pub(crate) struct Reloaded<T> {
+pub struct Reloaded<T> {
     sources: Vec<Source>,
     make: Box<Make<T>>,
     state: Mutex<State<T>>,
@@ -64,7 +64,7 @@ impl<T: 'static> Reloaded<T> {
     ///
     /// # Errors
     /// If one of them cannot be used.
-    pub(crate) fn open(
+    pub fn open(
         sources: Vec<Source>,
         make: impl Fn(&[Contents]) -> Result<T, TlsError> + Send + Sync + 'static,
     ) -> Result<Self, TlsError> {
@@ -76,7 +76,8 @@ impl<T: 'static> Reloaded<T> {
     }
 
     /// The value of the files as they were at the last look.
-    pub(crate) fn get(&self) -> Arc<T> {
+    #[must_use]
+    pub fn get(&self) -> Arc<T> {
         // Nothing panics while it holds the lock.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -97,13 +98,13 @@ impl<T: 'static> Reloaded<T> {
                 state.current = Arc::new(fresh);
                 state.stamps = stamps;
                 state.refusal = None;
-                tracing::info!(files = self.names(), "TLS files have changed: they are in force");
+                tracing::info!(files = self.names(), "files have changed: they are in force");
             }
             // It is tried again at each look: the files may be half replaced.
             Err(error) => {
                 let why = Some(error.to_string());
                 if state.refusal != why {
-                    tracing::error!(%error, "TLS files have changed and cannot be used: those before stay in force");
+                    tracing::error!(%error, "files have changed and cannot be used: those before stay in force");
                     state.refusal = why;
                 }
             }

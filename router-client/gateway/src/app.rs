@@ -137,7 +137,7 @@ fn start(
         body_timeout: config.body_timeout,
     };
     let (stop, stop_side) = (CancellationToken::new(), CancellationToken::new());
-    let (tls, side_tls) = (config.process.tls.clone(), config.process.http.tls.clone());
+    let (guard, side_guard) = (config.process.guard.clone(), config.process.http.guard.clone());
     let gateway = Arc::new(Gateway::new(parts, config, stop.clone()));
     registry.register_collector(Box::new(CacheCounts(Arc::clone(&gateway))));
     let (of_routing, of_gateway) = (routing.problems(), gateway.problems());
@@ -149,10 +149,10 @@ fn start(
     let unlisted = readiness.hold("waiting for an index that lists its workers");
 
     let (mut tasks, mut side) = (Tasks::default(), Tasks::default());
-    tasks.spawn("api", serve((listener, tls), gateway, limits, connections, stop.clone()));
+    tasks.spawn("api", serve((listener, guard), gateway, limits, connections, stop.clone()));
     let pages = vec![routing.busy_page()];
     let metrics = Metrics::new(registry);
-    let http = http::serve(http_listener, side_tls, metrics, readiness.clone(), pages, stop_side.clone());
+    let http = http::serve(http_listener, side_guard, metrics, readiness.clone(), pages, stop_side.clone());
     side.spawn("http", async { Ok(http.await?) });
     routing.start_recorder(&mut side, &stop_side);
     routing.start(&mut tasks, &stop, unlisted);

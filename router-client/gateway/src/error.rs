@@ -49,6 +49,19 @@ impl ApiError {
         Self { field: Some("model".to_owned()), code: Some("model_not_found"), ..error }
     }
 
+    /// Nobody who is known.
+    #[must_use]
+    pub fn no_identity() -> Self {
+        let message = "No identity: send a valid token as the API key, or show a client certificate of an identity";
+        let error = Self::new(StatusCode::UNAUTHORIZED, "authentication_error", message);
+        Self { code: Some("invalid_api_key"), ..error }
+    }
+
+    /// The identity may not.
+    pub fn denied(why: impl fmt::Display) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "permission_error", why.to_string())
+    }
+
     /// There is no such page.
     #[must_use]
     pub fn no_page(path: &str) -> Self {

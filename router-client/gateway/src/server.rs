@@ -5,7 +5,8 @@ use crate::gateway::Gateway;
 use crate::request::{ApiRequest, Kind};
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, Request, State};
+use axum::extract::{Extension, Path, Request, State};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http_body_util::BodyExt;
@@ -14,8 +15,10 @@ use hyper::server::conn::http1;
 use hyper::{Method, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use kvasir_access::{Principal, Role};
+use kvasir_process::access::Guard;
 use kvasir_process::net::{
-    ConnectionLimits, ConnectionMetrics, LimitedListener, Patience, PeerLimits,
+    ConnectionLimits, ConnectionMetrics, LimitedListener, Patience, Peer, PeerLimits,
 };
 use kvasir_process::tls::{Accepting, Socket, warn_if_open};
 use kvasir_tls::{Protocol, ServerTls};
@@ -64,7 +67,7 @@ struct Server {
 
 /// Serves until `stop` is cancelled and the requests under way are answered.
 pub async fn serve(
-    (listener, tls): (TcpListener, Option<ServerTls>),
+    (listener, guard): (TcpListener, Guard),
     gateway: Arc<Gateway>,
     limits: ServerLimits,
     metrics: ConnectionMetrics,
@@ -77,10 +80,10 @@ pub async fn serve(
         peer: PeerLimits::default(),
     };
     if let Ok(address) = listener.local_addr() {
-        warn_if_open("listen", address, tls.as_ref());
+        warn_if_open("listen", address, &guard);
     }
     let listener = LimitedListener::new(listener, connection_limits, metrics);
-    let mut accepting = Accepting::new(listener, tls.map(|tls| (tls, Protocol::Http1)));
+    let mut accepting = Accepting::new(listener, guard.tls.clone().map(|tls| (tls, Protocol::Http1)));
     let places = Arc::new(Semaphore::new(limits.in_flight));
     let server = Server { gateway: Arc::clone(&gateway), limits, places };
     let pages = Router::new()
@@ -95,7 +98,9 @@ pub async fn serve(
         select! {
             () = stop.cancelled() => break,
             socket = accepting.accept() => {
-                connections.spawn(answer(socket, pages.clone(), stop.clone()));
+                let caller = Caller { guard: guard.clone(), peer: Arc::clone(socket.peer()) };
+                let pages = pages.clone().layer(from_fn_with_state(caller, identify));
+                connections.spawn(answer(socket, pages, stop.clone()));
             }
         }
     }
@@ -103,6 +108,30 @@ pub async fn serve(
     connections.close();
     connections.wait().await;
     gateway.end().await;
+}
+
+/// The client of a connection.
+#[derive(Debug, Clone)]
+struct Caller {
+    guard: Guard,
+    peer: Arc<Peer>,
+}
+
+/// Lets in who is known, and tells the pages who it is.
+async fn identify(State(caller): State<Caller>, mut request: Request, next: Next) -> Response {
+    let certificate = caller.peer.certificate.get();
+    let demands = caller.guard.tls.as_ref().is_some_and(ServerTls::demands_certificates);
+    if demands && certificate.is_none() {
+        return ApiError::no_identity().into_response();
+    }
+    let Some(principal) = caller.guard.access.principal(request.headers(), certificate) else {
+        return ApiError::no_identity().into_response();
+    };
+    if let Err(denied) = principal.check_role(Role::Query) {
+        return ApiError::denied(denied).into_response();
+    }
+    request.extensions_mut().insert(principal);
+    next.run(request).await
 }
 
 /// Answers the requests of a connection.
@@ -123,20 +152,35 @@ async fn answer(socket: Socket, pages: Router, stop: CancellationToken) {
     }
 }
 
-async fn chat(State(server): State<Server>, request: Request) -> Response {
-    server.completion(Kind::Chat, request).await
+async fn chat(
+    State(server): State<Server>,
+    Extension(caller): Extension<Arc<Principal>>,
+    request: Request,
+) -> Response {
+    server.completion(Kind::Chat, &caller, request).await
 }
 
-async fn completion(State(server): State<Server>, request: Request) -> Response {
-    server.completion(Kind::Completion, request).await
+async fn completion(
+    State(server): State<Server>,
+    Extension(caller): Extension<Arc<Principal>>,
+    request: Request,
+) -> Response {
+    server.completion(Kind::Completion, &caller, request).await
 }
 
-async fn models(State(server): State<Server>) -> Response {
-    json(&server.gateway.models())
+async fn models(
+    State(server): State<Server>,
+    Extension(caller): Extension<Arc<Principal>>,
+) -> Response {
+    json(&server.gateway.models(&caller))
 }
 
-async fn model(State(server): State<Server>, Path(id): Path<String>) -> Response {
-    let model = server.gateway.model(&id);
+async fn model(
+    State(server): State<Server>,
+    Extension(caller): Extension<Arc<Principal>>,
+    Path(id): Path<String>,
+) -> Response {
+    let model = server.gateway.model(&caller, &id);
     model.map_or_else(|error| server.refuse(error), |model| json(&model))
 }
 
@@ -180,7 +224,7 @@ impl Server {
         error.into_response()
     }
 
-    async fn completion(&self, kind: Kind, request: Request) -> Response {
+    async fn completion(&self, kind: Kind, caller: &Principal, request: Request) -> Response {
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             let why = format!("{} requests are under way already", self.limits.in_flight);
             return self.refuse(ApiError::overloaded(why));
@@ -194,7 +238,7 @@ impl Server {
             Err(error) => return self.refuse(error),
         };
         drop(body);
-        let response = Box::pin(self.gateway.serve(request)).await;
+        let response = Box::pin(self.gateway.serve(caller, request)).await;
         // The place is the request's until its answer has been sent.
         response.map(|body| {
             let held = body.map_frame(move |frame| {

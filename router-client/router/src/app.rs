@@ -121,13 +121,13 @@ fn start(
         config.routing.queue_timeout,
         stop.clone(),
     );
-    let serving = serve((listener, config.process.tls.clone()), service, port_metrics, stop.clone());
+    let serving = serve((listener, config.process.guard.clone()), service, port_metrics, stop.clone());
     tasks.spawn("grpc", async { Ok(serving.await?) });
     let pages = vec![routing.busy_page()];
     let metrics = Metrics::new(registry);
-    let tls = config.process.http.tls.clone();
+    let guard = config.process.http.guard.clone();
     let ready = readiness.clone();
-    let http = http::serve(http_listener, tls, metrics, ready, pages, stop_http.clone());
+    let http = http::serve(http_listener, guard, metrics, ready, pages, stop_http.clone());
     let mut side = Tasks::default();
     side.spawn("http", async { Ok(http.await?) });
     routing.start_recorder(&mut side, &stop_http);

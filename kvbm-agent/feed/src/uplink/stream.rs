@@ -14,7 +14,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
-use tonic::transport::Channel;
+use kvasir_tls::Channel;
 
 /// Hellos and heartbeats on their way to the connection,
 const OTHERS_QUEUED_MAX: usize = 8;

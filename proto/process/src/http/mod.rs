@@ -6,11 +6,12 @@ mod pages;
 pub use pages::OwnPage;
 
 use crate::{
+    access::{Access, Guard},
     net::{ConnectionLimits, ConnectionMetrics, LimitedListener, Patience, PeerLimits},
     telemetry::{Metrics, Readiness},
     tls::{Accepting, Socket, warn_if_open},
 };
-use hyper::{server::conn::http1, service::service_fn};
+use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kvasir_tls::{Protocol, ServerTls};
 use pages::{Pages, Sees};
@@ -37,8 +38,8 @@ const READERS_MAX: usize = 2;
 pub struct HttpConfig {
     /// Address to listen on.
     pub listen: SocketAddr,
-    /// TLS; none for plain HTTP. Where it demands certificates of clients, one without sees `/livez` and `/readyz` only.
-    pub tls: Option<ServerTls>,
+    /// Who gets in. Who does not sees `/livez` and `/readyz` only.
+    pub guard: Guard,
 }
 
 /// Serves the port, with the program's own pages beside, until `stop` is cancelled and the requests under way are answered.
@@ -47,13 +48,13 @@ pub struct HttpConfig {
 /// If the socket fails, or the thread cannot be started.
 pub async fn serve(
     listener: TcpListener,
-    tls: Option<ServerTls>,
+    guard: Guard,
     metrics: Metrics,
     readiness: Readiness,
     own: Vec<OwnPage>,
     stop: CancellationToken,
 ) -> io::Result<()> {
-    warn_if_open("http-listen", listener.local_addr()?, tls.as_ref());
+    warn_if_open("http-listen", listener.local_addr()?, &guard);
     let listener = listener.into_std()?;
     let runtime =
         Builder::new_current_thread().enable_all().max_blocking_threads(READERS_MAX).build()?;
@@ -63,7 +64,7 @@ pub async fn serve(
     let _guard = abandoned.clone().drop_guard();
     thread::Builder::new().name("http".to_owned()).spawn(move || {
         let pages = Pages::new(metrics, readiness, own);
-        let serving = async { listen(listener, tls, pages, stop).await };
+        let serving = async { listen(listener, guard, pages, stop).await };
         let served = runtime.block_on(abandoned.run_until_cancelled(serving));
         runtime.shutdown_background();
         let _abandoned = ended_tx.send(served.unwrap_or(Ok(())));
@@ -75,7 +76,7 @@ pub async fn serve(
 
 async fn listen(
     listener: std::net::TcpListener,
-    tls: Option<ServerTls>,
+    Guard { tls, access }: Guard,
     mut pages: Pages,
     stop: CancellationToken,
 ) -> io::Result<()> {
@@ -96,8 +97,8 @@ async fn listen(
             () = stop.cancelled() => break,
             socket = accepting.accept() => {
                 let is_known = socket.peer().certificate.get().is_some();
-                let sees = if demands_certificates && !is_known { Sees::Health } else { Sees::All };
-                connections.spawn(answer(socket, sees, Arc::clone(&pages), stop.clone()));
+                let access = (!demands_certificates || is_known).then(|| access.clone());
+                connections.spawn(answer(socket, access, Arc::clone(&pages), stop.clone()));
             }
         }
     }
@@ -108,9 +109,13 @@ async fn listen(
 }
 
 /// Answers the requests of a connection. HTTP/1 only.
-async fn answer(socket: Socket, sees: Sees, pages: Arc<Pages>, stop: CancellationToken) {
-    let service = service_fn(move |request| {
+async fn answer(socket: Socket, access: Option<Access>, pages: Arc<Pages>, stop: CancellationToken) {
+    let peer = Arc::clone(socket.peer());
+    let service = service_fn(move |request: Request<Incoming>| {
         let pages = Arc::clone(&pages);
+        let sees = access.as_ref().map_or(Sees::Health, |access| {
+            Sees::of(access.principal(request.headers(), peer.certificate.get()).as_deref())
+        });
         async move { Ok::<_, Infallible>(pages.answer(request, sees).await) }
     });
     let mut builder = http1::Builder::new();

@@ -3,6 +3,7 @@ use crate::{
     telemetry::{CONTENT_TYPE, Metrics, Readiness},
 };
 use http_body_util::{BodyExt, Full, Limited};
+use kvasir_access::{Principal, Role};
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Bytes, Incoming},
@@ -59,9 +60,27 @@ impl fmt::Debug for OwnPage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sees {
     /// Every page.
-    All,
+    All {
+        /// Whether it may change something, too.
+        is_admin: bool,
+    },
+    /// What a stranger sees, for it lacks rights: pages tell of all tenants.
+    Denied,
     /// Whether the process lives and is ready, and nothing else.
     Health,
+}
+
+impl Sees {
+    /// What a caller sees; a stranger if there is none.
+    pub(super) fn of(principal: Option<&Principal>) -> Self {
+        match principal {
+            None => Self::Health,
+            Some(caller) if caller.has(Role::Query) && caller.sees_all() => {
+                Self::All { is_admin: caller.has(Role::Admin) }
+            }
+            Some(_) => Self::Denied,
+        }
+    }
 }
 
 /// The pages of the side port.
@@ -132,10 +151,23 @@ impl Pages {
 
     pub(super) async fn answer(&self, request: Request<Incoming>, sees: Sees) -> Page {
         let path = request.uri().path();
-        if sees == Sees::Health && !["/livez", "/readyz"].contains(&path) {
-            return page(StatusCode::FORBIDDEN, Bytes::from_static(b"needs a client certificate\n"));
+        let is_health = ["/livez", "/readyz"].contains(&path);
+        match sees {
+            Sees::Health if !is_health => {
+                let text = b"needs a token or a client certificate\n";
+                return page(StatusCode::UNAUTHORIZED, Bytes::from_static(text));
+            }
+            Sees::Denied if !is_health => {
+                let text = b"needs the role query or admin, with all tenants and models\n";
+                return page(StatusCode::FORBIDDEN, Bytes::from_static(text));
+            }
+            Sees::Health | Sees::Denied | Sees::All { .. } => {}
         }
         if let Some(own) = self.own.iter().find(|own| own.path == path) {
+            let reads = [Method::GET, Method::HEAD].contains(request.method());
+            if !reads && sees != (Sees::All { is_admin: true }) {
+                return page(StatusCode::FORBIDDEN, Bytes::from_static(b"needs the role admin\n"));
+            }
             return answer_own(own, request).await;
         }
         if !["/metrics", "/livez", "/readyz"].contains(&path) {
@@ -199,7 +231,7 @@ impl Pages {
         } else {
             (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", reasons.join("; ")))
         };
-        if sees == Sees::Health {
+        if !matches!(sees, Sees::All { .. }) {
             // Reasons and problems name workers and servers.
             let word: &'static [u8] = if reasons.is_empty() { b"ready\n" } else { b"not ready\n" };
             return page(status, Bytes::from_static(word));

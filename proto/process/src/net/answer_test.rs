@@ -36,7 +36,7 @@ impl Port {
             small_answer_bytes: PIECE_BYTES_MAX,
             ..PeerLimits::default()
         };
-        Self { limits, large, peer: Arc::new(Peer::new(own)) }
+        Self { limits, large, peer: Arc::new(Peer::new(None, own)) }
     }
 
     fn answer(&self, bytes: usize) -> Answer {

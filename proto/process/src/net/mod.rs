@@ -189,16 +189,21 @@ impl LimitedListener {
             if stream.set_nodelay(true).is_err() {
                 continue;
             }
-            return (self.connection(stream, permit), peer);
+            return (self.connection(stream, peer, permit), peer);
         }
     }
 
-    fn connection(&self, stream: TcpStream, permit: OwnedSemaphorePermit) -> Connection {
+    fn connection(
+        &self,
+        stream: TcpStream,
+        client: SocketAddr,
+        permit: OwnedSemaphorePermit,
+    ) -> Connection {
         let (patience, metrics) = (self.limits.patience, self.metrics.clone());
         metrics.open.inc();
         Connection {
             stream,
-            peer: Arc::new(Peer::new(self.limits.peer)),
+            peer: Arc::new(Peer::new(Some(client), self.limits.peer)),
             patience,
             silence: Box::pin(sleep(patience.first_byte)),
             look: Box::pin(sleep(LOOK_INTERVAL)),

@@ -1,6 +1,7 @@
 use super::share::Limit;
 use kvasir_tls::CertificateNames;
 use prometheus_client::metrics::gauge::Gauge;
+use std::net::SocketAddr;
 use std::sync::{
     Arc, Mutex, OnceLock, PoisonError, Weak,
     atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -28,6 +29,8 @@ pub struct PeerLimits {
 /// The client at the other end of one connection: what it has under way, with the limits on that.
 #[derive(Debug)]
 pub struct Peer {
+    /// Its address, as the socket has it; none in tests without a socket.
+    pub address: Option<SocketAddr>,
     /// Calls with one answer.
     pub calls: Limit,
     /// Streams.
@@ -91,9 +94,10 @@ impl Progress {
 }
 
 impl Peer {
-    pub(super) fn new(limits: PeerLimits) -> Self {
+    pub(super) fn new(address: Option<SocketAddr>, limits: PeerLimits) -> Self {
         let limit = |max| Limit::new(max, Gauge::default());
         Self {
+            address,
             calls: limit(limits.calls),
             streams: limit(limits.streams),
             asking_streams: limit(limits.asking_streams),
@@ -149,7 +153,7 @@ mod tests {
 
     #[test]
     fn an_answer_of_which_nothing_is_taken_for_too_long_is_seen() {
-        let (peer, progress) = (Peer::new(PeerLimits::default()), Arc::new(Progress::default()));
+        let (peer, progress) = (Peer::new(None, PeerLimits::default()), Arc::new(Progress::default()));
         peer.watch(&progress);
         for _ in 0..9 {
             assert!(!peer.stalls(3), "nothing waits");
@@ -170,7 +174,7 @@ mod tests {
 
     #[test]
     fn who_takes_some_answers_may_leave_one_for_longer() {
-        let peer = Peer::new(PeerLimits::default());
+        let peer = Peer::new(None, PeerLimits::default());
         let [stuck, busy] = [(); 2].map(|()| Arc::new(Progress::default()));
         peer.watch(&stuck);
         peer.watch(&busy);
@@ -187,7 +191,7 @@ mod tests {
 
     #[test]
     fn answers_that_are_over_are_not_kept() {
-        let peer = Peer::new(PeerLimits::default());
+        let peer = Peer::new(None, PeerLimits::default());
         for _ in 0..100_000 {
             peer.watch(&Arc::new(Progress::default()));
         }

@@ -37,7 +37,7 @@ fn request(pace: Pace) -> (UnboundedSender<Part>, Request, Gauge) {
         large_answer_bytes: 10,
         ..PeerLimits::default()
     };
-    let peer = Arc::new(Peer::new(own));
+    let peer = Arc::new(Peer::new(None, own));
     (parts, RequestBody::new(StreamBody::new(body), limits, peer), held)
 }
 

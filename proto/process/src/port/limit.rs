@@ -36,7 +36,7 @@ use tonic::{
 use tower::{Layer, Service};
 
 /// What begins the path of every call of our services. Calls of the others, such as health, are small.
-const OURS: &str = "/kvasir.v1.";
+pub(super) const OURS: &str = "/kvasir.v1.";
 
 /// Bounds the calls of a port. Clones share the limits.
 #[derive(Clone)]

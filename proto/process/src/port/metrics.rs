@@ -27,6 +27,8 @@ pub struct PortMetrics {
     pub(super) large_answer_bytes: Gauge,
     /// The same of small parts.
     pub(super) small_answer_bytes: Gauge,
+    /// Calls denied, by what the caller lacks.
+    pub(super) denied: Reasons,
     /// Calls refused or ended by a limit.
     pub(super) limited: Reasons,
 }
@@ -47,6 +49,8 @@ impl PortMetrics {
             "Requests with one answer refused: the most were under way, or an eighth of them in one connection",
             self.requests_refused.clone(),
         );
+        let help = "Calls denied: their caller has no identity, or its identity lacks the role";
+        self.denied.register(registry, "grpc_denied", help);
         registry.register("grpc_streams", "Open streams", self.streams.clone());
         registry.register(
             "grpc_asking_streams",

@@ -1,12 +1,14 @@
 //! A gRPC port: limits on connections, calls and what they hold, health, both versions of reflection, spans.
 //! Both servers are made of it, so that what protects one of them protects the other.
 
+mod access;
 mod config;
 mod incoming;
 mod limit;
 mod metrics;
 mod serve;
 
+pub use access::{Roles, client, principal};
 pub use config::{CONNECTION_CALLS_MAX, PortConfig, UNTAKEN_TIMEOUT};
 pub use metrics::PortMetrics;
 pub use serve::{Port, ServeError, Services};

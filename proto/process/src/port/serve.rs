@@ -1,5 +1,5 @@
 use super::{
-    PortConfig, PortMetrics, Streams,
+    PortConfig, PortMetrics, Roles, Streams, access::Authenticate,
     config::{
         CONNECTION_MESSAGES_MAX, CONNECTION_PART, CONNECTION_SIDE_CALLS_MAX, KEEPALIVE_INTERVAL,
         KEEPALIVE_TIMEOUT, LARGE_ANSWER_BYTES_MAX, PATIENCE, REQUEST_TIMEOUT,
@@ -9,10 +9,11 @@ use super::{
     limit::RequestLimit,
 };
 use crate::{
+    access::Guard,
     net::{CONNECTION_WINDOW_BYTES, ConnectionLimits, LimitedListener, PeerLimits},
     tls::{Accepting, warn_if_open},
 };
-use kvasir_tls::{Protocol, ServerTls};
+use kvasir_tls::Protocol;
 use std::{convert::Infallible, fmt};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -74,12 +75,14 @@ pub struct Port {
     pub config: PortConfig,
     /// Which of them are streams.
     pub streams: Streams,
+    /// Which role each of them needs.
+    pub roles: Roles,
     /// Its metrics.
     pub metrics: PortMetrics,
     /// What the services are made of, encoded, for reflection.
     pub descriptors: &'static [u8],
-    /// TLS; none for plain HTTP/2.
-    pub tls: Option<ServerTls>,
+    /// Who gets in.
+    pub guard: Guard,
 }
 
 impl Port {
@@ -95,10 +98,10 @@ impl Port {
     ) -> Result<(), ServeError> {
         let connections = self.metrics.connections.clone();
         if let Ok(address) = listener.local_addr() {
-            warn_if_open("listen", address, self.tls.as_ref());
+            warn_if_open("listen", address, &self.guard);
         }
         let listener = LimitedListener::new(listener, self.limits(), connections);
-        let tls = self.tls.clone().map(|tls| (tls, Protocol::Grpc));
+        let tls = self.guard.tls.clone().map(|tls| (tls, Protocol::Grpc));
         let accepting = Accepting::new(listener, tls);
         let (reporter, health) = tonic_health::server::health_reporter();
         let Services { mut routes, mut names } = services;
@@ -114,7 +117,13 @@ impl Port {
             .add_service(health.max_decoding_message_size(bytes))
             .add_service(reflection().build_v1()?.max_decoding_message_size(bytes))
             .add_service(reflection().build_v1alpha()?.max_decoding_message_size(bytes));
+        let authenticate = Authenticate {
+            access: self.guard.access.clone(),
+            roles: self.roles,
+            metrics: self.metrics.clone(),
+        };
         self.server()
+            .layer(authenticate)
             .layer(RequestLimit::new(self.streams, self.config.max_in_flight, self.metrics, &stop))
             .add_routes(routes.routes())
             .serve_with_incoming_shutdown(incoming(accepting), async move {

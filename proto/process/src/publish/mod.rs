@@ -7,6 +7,7 @@ mod stream;
 pub use answer::{Answer, PendingAnswer};
 
 use crate::outlet::{Last, outlet};
+use crate::port::client;
 use futures::stream::{BoxStream, StreamExt};
 use kvasir_proto::convert::{Heartbeat, Hello, Publication, PublishedBatch, cursor};
 use kvasir_proto::pb::publish_events_response::Message;
@@ -89,7 +90,7 @@ pub fn publish_events<S: Sources>(
     place: impl Send + 'static,
 ) -> Response<Answers> {
     let (answers, stream) = outlet(ANSWERS_QUEUED_MAX);
-    let (peer, mut requests, stop) = (request.remote_addr(), request.into_inner(), stop.clone());
+    let (peer, mut requests, stop) = (client(&request), request.into_inner(), stop.clone());
     tasks.spawn(async move {
         let first = select! {
             () = stop.cancelled() => Err(sources.stopping()),

@@ -6,6 +6,7 @@ use crate::error::ApiError;
 use crate::request::{ApiRequest, Kind};
 use crate::tokens::Found;
 use axum::body::Bytes;
+use kvasir_access::Principal;
 use kvasir_proto::convert::ModelType;
 use kvasir_proto::hash::Namespace;
 use kvasir_proto::types::{LocalHash, SequenceHash};
@@ -37,10 +38,15 @@ pub(super) struct Job {
 
 impl Gateway {
     /// Finds the model and the tokens of a request.
-    pub(super) async fn job(&self, request: ApiRequest, began: Instant) -> Result<Job, ApiError> {
+    pub(super) async fn job(
+        &self,
+        caller: &Principal,
+        request: ApiRequest,
+        began: Instant,
+    ) -> Result<Job, ApiError> {
         let directory = &self.parts.directory;
         let tenant = &self.config.tenant;
-        let unknown = || ApiError::unknown_model(&request.model, &directory.models(tenant));
+        let unknown = || ApiError::unknown_model(&request.model, &self.models_of(caller));
         let target = directory.target(tenant, &request.model).ok_or_else(unknown)?;
         let partition = self.parts.fleet.partition(&target.partition).ok_or_else(unknown)?;
         let engines = directory.addresses(&target.partition);

@@ -20,6 +20,7 @@ use axum::response::{IntoResponse, Response};
 use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use job::Job;
+use kvasir_access::Principal;
 use kvasir_proto::types::WorkerId;
 use kvasir_router::fleet::Fleet;
 use kvasir_router::metrics::RequestMetrics;
@@ -129,8 +130,8 @@ impl Gateway {
 
     /// The models that are served, as OpenAI lists them.
     #[must_use]
-    pub fn models(&self) -> Value {
-        let models = self.parts.directory.models(&self.config.tenant);
+    pub fn models(&self, caller: &Principal) -> Value {
+        let models = self.models_of(caller);
         let models = models
             .iter()
             .map(|id| json!({"id": id, "object": "model", "created": 0, "owned_by": "kvasir"}));
@@ -141,19 +142,38 @@ impl Gateway {
     ///
     /// # Errors
     /// If no worker serves it.
-    pub fn model(&self, id: &str) -> Result<Value, ApiError> {
-        let models = self.parts.directory.models(&self.config.tenant);
+    pub fn model(&self, caller: &Principal, id: &str) -> Result<Value, ApiError> {
+        let models = self.models_of(caller);
         if !models.iter().any(|model| model == id) {
             return Err(ApiError::unknown_model(id, &models));
         }
         Ok(json!({"id": id, "object": "model", "created": 0, "owned_by": "kvasir"}))
     }
 
+    /// Names of the models and adapters that a caller may use.
+    pub(super) fn models_of(&self, caller: &Principal) -> Vec<String> {
+        let tenant = &self.config.tenant;
+        let mut models = self.parts.directory.models(tenant);
+        models.retain(|model| caller.sees(tenant, model));
+        models
+    }
+
+    /// Checks that a caller may use a model, by the name in its request.
+    ///
+    /// # Errors
+    /// If it may not. The error is the same for one that is not there.
+    fn check_model(&self, caller: &Principal, model: &str) -> Result<(), ApiError> {
+        if caller.sees(&self.config.tenant, model) {
+            return Ok(());
+        }
+        Err(ApiError::unknown_model(model, &self.models_of(caller)))
+    }
+
     /// Serves a request. Dropping the future, or the body of the answer, ends the request at its engine.
-    pub async fn serve(self: &Arc<Self>, request: ApiRequest) -> Response {
+    pub async fn serve(self: &Arc<Self>, caller: &Principal, request: ApiRequest) -> Response {
         let began = Instant::now();
         let mut ending = Ending::new(self.parts.metrics.clone(), request.kind, began);
-        match self.answer(request, began, &mut ending).await {
+        match self.answer(caller, request, began, &mut ending).await {
             Ok(response) => response,
             Err(error) => {
                 self.parts.metrics.error(error.status());
@@ -166,11 +186,13 @@ impl Gateway {
 
     async fn answer(
         self: &Arc<Self>,
+        caller: &Principal,
         request: ApiRequest,
         began: Instant,
         ending: &mut Ending,
     ) -> Result<Response, ApiError> {
-        let job = self.job(request, began).await?;
+        self.check_model(caller, &request.model)?;
+        let job = self.job(caller, request, began).await?;
         let mut hints = job.hints.clone();
         let mut failures: Vec<String> = Vec::new();
         loop {

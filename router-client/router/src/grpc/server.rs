@@ -1,17 +1,29 @@
 use super::RouterService;
+use kvasir_access::Role;
+use kvasir_process::access::Guard;
 use kvasir_process::descriptors::{self, Shares};
 use kvasir_process::port::{
-    Port, PortConfig, PortMetrics, ServeError, Services, StreamKind, Streams,
+    Port, PortConfig, PortMetrics, Roles, ServeError, Services, StreamKind, Streams,
 };
 use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
 use kvasir_proto::pb::FILE_DESCRIPTOR_SET;
 use kvasir_proto::pb::router_server::RouterServer;
-use kvasir_tls::ServerTls;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 /// Calls with more than one message in a direction.
 const STREAMS: Streams = &[("/kvasir.v1.Router/WatchLoads", StreamKind::Read)];
+/// Which role each call needs.
+const ROLES: Roles = &[
+    ("/kvasir.v1.Router/SelectWorker", Role::Query),
+    ("/kvasir.v1.Router/MarkPrefillCompleted", Role::Query),
+    ("/kvasir.v1.Router/ReportOutput", Role::Query),
+    ("/kvasir.v1.Router/Free", Role::Query),
+    ("/kvasir.v1.Router/GetLoads", Role::Query),
+    ("/kvasir.v1.Router/WatchLoads", Role::Query),
+    ("/kvasir.v1.Router/GetBusyThresholds", Role::Query),
+    ("/kvasir.v1.Router/SetBusyThresholds", Role::Admin),
+];
 /// Most calls with one answer at a time: those that wait in the queue are among them, so there are far more than a queue
 /// has places.
 const CALLS_MAX: usize = 65_536;
@@ -28,7 +40,7 @@ const CONNECTIONS_MAX: usize = 4_096;
 /// # Errors
 /// If the services cannot be built or the transport fails.
 pub async fn serve(
-    (listener, tls): (TcpListener, Option<ServerTls>),
+    (listener, guard): (TcpListener, Guard),
     service: RouterService,
     metrics: PortMetrics,
     stop: CancellationToken,
@@ -48,7 +60,14 @@ pub async fn serve(
         connection_asking_streams_max: CONNECTION_READERS_MAX,
         spans: false,
     };
-    let port = Port { config, streams: STREAMS, metrics, descriptors: FILE_DESCRIPTOR_SET, tls };
+    let port = Port {
+        config,
+        streams: STREAMS,
+        roles: ROLES,
+        metrics,
+        descriptors: FILE_DESCRIPTOR_SET,
+        guard,
+    };
     port.serve(listener, services, stop).await?;
     tasks.close();
     tasks.wait().await;

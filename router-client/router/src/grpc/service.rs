@@ -4,6 +4,9 @@ use crate::fleet::{Fleet, Partition};
 use crate::metrics::RequestMetrics;
 use crate::recorder::OpenRequests;
 use crate::reports::KvMetricsAggregator;
+use kvasir_access::Principal;
+use kvasir_process::access::{audit, check_partition, denied};
+use kvasir_process::port::principal;
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::convert::ConvertError;
 use kvasir_proto::limits::{
@@ -73,9 +76,12 @@ impl RouterService {
         self.tasks.clone()
     }
 
-    fn partition(&self, key: &PartitionKey) -> Result<Partition, Status> {
+    /// A partition that the caller may use.
+    fn partition(&self, principal: &Principal, key: &PartitionKey) -> Result<Partition, Status> {
+        check_partition(principal, key)?;
         self.fleet.partition(key).ok_or_else(|| {
-            let models = self.fleet.models_of(key.tenant());
+            let mut models = self.fleet.models_of(key.tenant());
+            models.retain(|model| principal.sees(key.tenant(), model));
             let text = format!("no worker of {key} is known; models of that tenant are {models:?}");
             failed(ErrorCode::NotFound, text)
         })
@@ -83,10 +89,11 @@ impl RouterService {
 
     async fn select(
         &self,
+        principal: &Principal,
         request: pb::SelectWorkerRequest,
     ) -> Result<pb::SelectWorkerResponse, Status> {
         let mut select = Select::read(request, self.queue_timeout).map_err(refused)?;
-        let partition = self.partition(&select.partition)?;
+        let partition = self.partition(principal, &select.partition)?;
         let begin = Instant::now();
         let prompt = select.take_prompt(partition.block_size.get());
         let prompt = prompt.map_err(|why| failed(ErrorCode::FailedPrecondition, why))?;
@@ -179,10 +186,11 @@ impl RouterService {
     /// Applies a report to the request, in whichever pool it is.
     fn report(
         &self,
+        principal: &Principal,
         (model, tenant, id): (&str, &str, &str),
         report: impl FnOnce(&Pools) -> Result<Update, ConfigError>,
     ) -> Result<(), Status> {
-        let partition = self.partition(&key(model, tenant)?)?;
+        let partition = self.partition(principal, &key(model, tenant)?)?;
         match report(&partition.pools) {
             Ok(Update::Unknown) => Err(unknown(id)),
             Ok(Update::Changed(_) | Update::Unchanged) => Ok(()),
@@ -190,13 +198,16 @@ impl RouterService {
         }
     }
 
-    fn loads(&self, filter: &LoadFilter) -> pb::GetLoadsResponse {
+    fn loads(&self, principal: &Principal, filter: &LoadFilter) -> pb::GetLoadsResponse {
         let reported = self.reports.get_metrics().ranks;
         let mut answer = pb::GetLoadsResponse::default();
         for (key, partition) in self.fleet.partitions() {
             let is_other =
                 |wanted: &Option<String>, name| wanted.as_ref().is_some_and(|at| at != name);
             if is_other(&filter.model, key.model()) || is_other(&filter.tenant, key.tenant()) {
+                continue;
+            }
+            if !principal.sees(key.tenant(), key.model()) {
                 continue;
             }
             for router in partition.routers() {
@@ -221,16 +232,19 @@ impl RouterContract for RouterService {
         &self,
         request: Request<pb::SelectWorkerRequest>,
     ) -> Result<Response<pb::SelectWorkerResponse>, Status> {
-        self.select(request.into_inner()).await.map(Response::new)
+        let principal = principal(&request)?;
+        self.select(&principal, request.into_inner()).await.map(Response::new)
     }
 
     async fn mark_prefill_completed(
         &self,
         request: Request<pb::MarkPrefillCompletedRequest>,
     ) -> Result<Response<pb::MarkPrefillCompletedResponse>, Status> {
+        let principal = principal(&request)?;
         let pb::MarkPrefillCompletedRequest { model, tenant, request_id } = request.into_inner();
-        self.recorded.first_token(&(key(&model, &tenant)?, request_id.clone()));
-        self.report((&model, &tenant, &request_id), |at| at.mark_prefill_completed(&request_id))?;
+        let report = |at: &Pools| at.mark_prefill_completed(&request_id);
+        self.report(&principal, (&model, &tenant, &request_id), report)?;
+        self.recorded.first_token(&(key(&model, &tenant)?, request_id));
         Ok(Response::new(pb::MarkPrefillCompletedResponse {}))
     }
 
@@ -238,11 +252,12 @@ impl RouterContract for RouterService {
         &self,
         request: Request<pb::ReportOutputRequest>,
     ) -> Result<Response<pb::ReportOutputResponse>, Status> {
+        let principal = principal(&request)?;
         let pb::ReportOutputRequest { model, tenant, request_id, output_tokens } =
             request.into_inner();
         let report = |at: &Pools| at.report_output(&request_id, output_tokens);
-        self.recorded.report(&(key(&model, &tenant)?, request_id.clone()), output_tokens);
-        self.report((&model, &tenant, &request_id), report)?;
+        self.report(&principal, (&model, &tenant, &request_id), report)?;
+        self.recorded.report(&(key(&model, &tenant)?, request_id), output_tokens);
         Ok(Response::new(pb::ReportOutputResponse {}))
     }
 
@@ -250,6 +265,7 @@ impl RouterContract for RouterService {
         &self,
         request: Request<pb::FreeRequest>,
     ) -> Result<Response<pb::FreeResponse>, Status> {
+        let principal = principal(&request)?;
         let pb::FreeRequest {
             model,
             tenant,
@@ -259,7 +275,7 @@ impl RouterContract for RouterService {
             prefill_failed,
         } = request.into_inner();
         let key = key(&model, &tenant)?;
-        let partition = self.partition(&key)?;
+        let partition = self.partition(&principal, &key)?;
         self.recorded.end(&(key, request_id.clone()), cached_tokens);
         let ended = Ended { has_failed, cached_tokens };
         let freed = partition.pools.free(&request_id, ended, prefill_failed);
@@ -275,14 +291,16 @@ impl RouterContract for RouterService {
         &self,
         request: Request<pb::GetLoadsRequest>,
     ) -> Result<Response<pb::GetLoadsResponse>, Status> {
+        let principal = principal(&request)?;
         let pb::GetLoadsRequest { model, tenant } = request.into_inner();
-        Ok(Response::new(self.loads(&LoadFilter { model, tenant })))
+        Ok(Response::new(self.loads(&principal, &LoadFilter { model, tenant })))
     }
 
     async fn watch_loads(
         &self,
         request: Request<pb::WatchRouterLoadsRequest>,
     ) -> Result<Response<Self::WatchLoadsStream>, Status> {
+        let principal = principal(&request)?;
         let pb::WatchRouterLoadsRequest { model, tenant, min_interval_ms } = request.into_inner();
         let interval_ms = min_interval_ms.unwrap_or(LOADS_INTERVAL_MS_DEFAULT);
         if !(LOADS_INTERVAL_MS_MIN..=LOADS_INTERVAL_MS_MAX).contains(&interval_ms) {
@@ -299,7 +317,7 @@ impl RouterContract for RouterService {
         self.tasks.spawn(async move {
             select! {
                 () = service.stop.cancelled() => {}
-                () = watch(&service, &filter, interval, &parts) => {}
+                () = watch(&service, (&principal, &filter), interval, &parts) => {}
             }
         });
         Ok(Response::new(ReceiverStream::new(stream)))
@@ -317,6 +335,9 @@ impl RouterContract for RouterService {
         &self,
         request: Request<pb::SetBusyThresholdsRequest>,
     ) -> Result<Response<pb::SetBusyThresholdsResponse>, Status> {
+        let principal = principal(&request)?;
+        principal.check_admin_of_all().map_err(denied)?;
+        audit(&principal, "SetBusyThresholds", &"all models");
         let thresholds = busy(request.into_inner().thresholds).map_err(refused)?;
         let set = self.fleet.set_busy_thresholds(thresholds);
         set.map_err(|error| failed(ErrorCode::InvalidArgument, error))?;
@@ -328,7 +349,7 @@ impl RouterContract for RouterService {
 /// Sends the loads whenever they changed, until the reader is gone.
 async fn watch(
     service: &RouterService,
-    filter: &LoadFilter,
+    (principal, filter): (&Principal, &LoadFilter),
     interval: Duration,
     parts: &mpsc::Sender<Result<pb::GetLoadsResponse, Status>>,
 ) {
@@ -336,7 +357,7 @@ async fn watch(
     loop {
         // The place comes first: what is sent is what is known once there is one.
         let Ok(Ok(place)) = timeout(STALL_TIMEOUT, parts.reserve()).await else { return };
-        let loads = service.loads(filter);
+        let loads = service.loads(principal, filter);
         // The age of a report changes always.
         let mut compared = loads.clone();
         for rank in &mut compared.ranks {

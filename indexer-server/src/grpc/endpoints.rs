@@ -1,0 +1,179 @@
+//! Which endpoints registrations may name: the server connects to them, so a caller must not choose any host.
+
+use ipnet::IpNet;
+use kvasir_engine::zmtp::Endpoint;
+use kvasir_proto::convert::Registration;
+use std::{fmt, net::IpAddr, str::FromStr};
+use tonic::codegen::http::Uri;
+
+/// Most entries of the operator's list.
+pub const ENDPOINT_PLACES_MAX: usize = 256;
+
+/// Where endpoints may lie that callers register. Those of the operator's configuration may lie anywhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndpointRules {
+    /// The operator's list.
+    pub places: Vec<Place>,
+    /// Whether only processes of this machine reach the server: then its loopback and link-local addresses are no secret.
+    pub is_local: bool,
+    /// Whether callers are identified.
+    pub has_identities: bool,
+}
+
+/// Where endpoints may lie: a network, a host, or all hosts below a domain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Addresses of a network, such as 10.0.0.0/8.
+    Network(IpNet),
+    /// A host by its name.
+    Host(String),
+    /// Hosts whose names end with this, written with a `*` before it.
+    Domain(String),
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(network) = text.parse() {
+            return Ok(Self::Network(network));
+        }
+        if let Ok(address) = text.parse::<IpAddr>() {
+            return Ok(Self::Network(address.into()));
+        }
+        let (name, is_domain) = match text.strip_prefix('*') {
+            Some(name) => (name, name.starts_with('.')),
+            None => (text, false),
+        };
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+        let digits_only = name.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+        if digits_only || !name.bytes().all(is_name) || (text.starts_with('*') && !is_domain) {
+            let form = "must be a network such as 10.0.0.0/8, a host name, or *.DOMAIN";
+            return Err(format!("{text:?} {form}"));
+        }
+        let name = name.to_ascii_lowercase();
+        Ok(if is_domain { Self::Domain(name) } else { Self::Host(name) })
+    }
+}
+
+impl Place {
+    fn has(&self, host: &Host<'_>) -> bool {
+        match (self, host) {
+            (Self::Network(network), Host::Address(address)) => network.contains(address),
+            (Self::Host(own), Host::Name(name)) => own.eq_ignore_ascii_case(name),
+            (Self::Domain(end), Host::Name(name)) => name.to_ascii_lowercase().ends_with(end),
+            (Self::Network(_), Host::Name(_))
+            | (Self::Host(_) | Self::Domain(_), Host::Address(_)) => false,
+        }
+    }
+}
+
+/// The host of an endpoint.
+enum Host<'a> {
+    Address(IpAddr),
+    Name(&'a str),
+}
+
+impl<'a> Host<'a> {
+    fn read(host: &'a str) -> Self {
+        let plain = host.trim_start_matches('[').trim_end_matches(']');
+        plain.parse().map_or(Self::Name(host), |address: IpAddr| Self::Address(address.to_canonical()))
+    }
+
+    /// Whether it is this machine, or the one link that it is on.
+    fn is_near(&self) -> bool {
+        match self {
+            Self::Address(IpAddr::V4(at)) => {
+                at.is_loopback() || at.is_link_local() || at.is_unspecified()
+            }
+            Self::Address(IpAddr::V6(at)) => {
+                at.is_loopback() || at.is_unicast_link_local() || at.is_unspecified()
+            }
+            Self::Name(name) => {
+                let name = name.trim_end_matches('.').to_ascii_lowercase();
+                name == "localhost" || name.ends_with(".localhost")
+            }
+        }
+    }
+}
+
+/// A registration's endpoint that the caller may not name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndpointRefused {
+    field: &'static str,
+    endpoint: String,
+    why: &'static str,
+}
+
+impl fmt::Display for EndpointRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.field, self.endpoint, self.why)
+    }
+}
+
+const BIND: &str = "only an admin identity may have the server listen on a socket; or configure the worker with --worker";
+const NEAR: &str = "a loopback or link-local address needs an entry in the server's --endpoint-places";
+const FAR: &str = "needs the role admin, unless it is the caller's own address or in the server's --endpoint-places";
+
+impl EndpointRules {
+    /// Checks the endpoints of a registration that `caller` sends.
+    ///
+    /// # Errors
+    /// The first one that it may not name.
+    pub fn check(
+        &self,
+        registration: &Registration,
+        caller: Option<IpAddr>,
+        is_admin: bool,
+    ) -> Result<(), EndpointRefused> {
+        for spec in &registration.endpoints {
+            let refused = |field, why| EndpointRefused { field, endpoint: spec.endpoint.clone(), why };
+            if spec.bind {
+                if !is_admin || !(self.has_identities || self.is_local) {
+                    return Err(refused("endpoints.bind", BIND));
+                }
+            }
+            for (field, endpoint) in [
+                ("endpoints.endpoint", Some(&spec.endpoint).filter(|_| !spec.bind)),
+                ("endpoints.replay_endpoint", spec.replay.as_ref()),
+            ] {
+                // What is no endpoint is refused when it is registered.
+                let Some(Ok(endpoint)) = endpoint.map(|text| text.parse::<Endpoint>()) else { continue };
+                let allowed = self.check_host(endpoint.host(), caller, is_admin);
+                allowed.map_err(|why| refused(field, why))?;
+            }
+        }
+        // The URL was read with the registration.
+        let url = registration.local_indexer.as_ref().map(|url| (url, url.parse::<Uri>()));
+        if let Some((url, Ok(uri))) = url {
+            let allowed = self.check_host(uri.host().unwrap_or_default(), caller, is_admin);
+            let field = "local_indexer_endpoint";
+            allowed.map_err(|why| EndpointRefused { field, endpoint: url.clone(), why })?;
+        }
+        Ok(())
+    }
+
+    fn check_host(
+        &self,
+        host: &str,
+        caller: Option<IpAddr>,
+        is_admin: bool,
+    ) -> Result<(), &'static str> {
+        let host = Host::read(host);
+        if self.places.iter().any(|place| place.has(&host)) {
+            return Ok(());
+        }
+        if host.is_near() {
+            return if self.is_local { Ok(()) } else { Err(NEAR) };
+        }
+        let own = match (&host, caller) {
+            (Host::Address(address), Some(caller)) => *address == caller.to_canonical(),
+            (Host::Address(_), None) | (Host::Name(_), _) => false,
+        };
+        if is_admin || own { Ok(()) } else { Err(FAR) }
+    }
+}
+
+#[cfg(test)]
+#[path = "endpoints_test.rs"]
+mod tests;

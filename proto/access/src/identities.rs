@@ -1,0 +1,221 @@
+use crate::{
+    NAMES_MAX, Names, Principal, Role,
+    file::{Entry, File},
+};
+use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+/// Most identities in one file.
+pub const IDENTITIES_MAX: usize = 65_536;
+/// Longest token, in bytes.
+pub const TOKEN_BYTES_MAX: usize = 4_096;
+/// Longest name of an identity or in one of its lists, in bytes.
+const NAME_BYTES_MAX: usize = 256;
+
+type TokenHash = [u8; SHA256_OUTPUT_LEN];
+
+/// All identities. A token is looked up by its hash, so the time that takes says nothing about other tokens.
+#[derive(Debug, Clone, Default)]
+pub struct Identities {
+    by_token: HashMap<TokenHash, Arc<Principal>>,
+    by_certificate: HashMap<Box<str>, Arc<Principal>>,
+}
+
+/// Why a file of identities cannot be used. The texts contain no token and no hash.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IdentitiesError {
+    /// It is not TOML of the right form.
+    #[error("line {line}: {problem}")]
+    Malformed {
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        problem: String,
+    },
+    /// An identity cannot be used.
+    #[error("identity {name:?}: {problem}")]
+    Identity {
+        /// Its name.
+        name: String,
+        /// What is wrong, and how to mend it.
+        problem: String,
+    },
+    /// There are too many.
+    #[error("{0} identities, the limit is {IDENTITIES_MAX}")]
+    TooMany(usize),
+}
+
+/// The hash of a token, as the file has it: `printf %s "$TOKEN" | sha256sum`.
+#[must_use]
+pub fn token_sha256(token: &str) -> String {
+    hash(token).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn hash(token: &str) -> TokenHash {
+    let mut hash = [0; SHA256_OUTPUT_LEN];
+    // Both have that length.
+    hash.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
+    hash
+}
+
+impl Identities {
+    /// Reads a file: TOML with a table `[[identity]]` for each.
+    ///
+    /// # Errors
+    /// If it is malformed, or an identity contradicts itself or another one.
+    pub fn parse(text: &str) -> Result<Self, IdentitiesError> {
+        let file: File = toml::from_str(text).map_err(|error| {
+            // The error's own text quotes the line.
+            let begin = error.span().map_or(0, |span| span.start);
+            let before = text.get(..begin).unwrap_or_default();
+            let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
+            IdentitiesError::Malformed { line, problem: problem(error.message()) }
+        })?;
+        if file.identities.len() > IDENTITIES_MAX {
+            return Err(IdentitiesError::TooMany(file.identities.len()));
+        }
+        let mut names = HashSet::new();
+        let mut identities = Self::default();
+        for entry in file.identities {
+            let name = entry.name.clone();
+            let added = if names.insert(name.clone()) {
+                identities.add(entry)
+            } else {
+                Err("is there twice: give each identity a name of its own".to_owned())
+            };
+            added.map_err(|problem| IdentitiesError::Identity { name, problem })?;
+        }
+        Ok(identities)
+    }
+
+    fn add(&mut self, entry: Entry) -> Result<(), String> {
+        let token = entry.token_sha256.as_deref().map(read_hash).transpose()?;
+        let certificate = entry.certificate.clone();
+        if token.is_none() && certificate.is_none() {
+            return Err("has neither token-sha256 nor certificate: set one of them".to_owned());
+        }
+        let principal = Arc::new(principal(entry)?);
+        if let Some(token) = token
+            && self.by_token.insert(token, Arc::clone(&principal)).is_some()
+        {
+            return Err("has the token-sha256 of another identity".to_owned());
+        }
+        if let Some(certificate) = certificate {
+            check_name("certificate", &certificate)?;
+            if certificate.is_empty() {
+                return Err("certificate is empty".to_owned());
+            }
+            if self.by_certificate.insert(certificate.into(), principal).is_some() {
+                return Err("has the certificate of another identity".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// Who has this token.
+    #[must_use]
+    pub fn of_token(&self, token: &str) -> Option<&Arc<Principal>> {
+        if token.len() > TOKEN_BYTES_MAX {
+            return None;
+        }
+        self.by_token.get(&hash(token))
+    }
+
+    /// Who has a verified certificate with these names: the first name that an identity has decides.
+    #[must_use]
+    pub fn of_certificate<'a>(
+        &self,
+        mut names: impl Iterator<Item = &'a str>,
+    ) -> Option<&Arc<Principal>> {
+        names.find_map(|name| self.by_certificate.get(name))
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let both = self.by_token.values().chain(self.by_certificate.values());
+        both.map(|principal| principal.name()).collect::<HashSet<_>>().len()
+    }
+
+    /// Whether there are none: nobody gets in.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_token.is_empty() && self.by_certificate.is_empty()
+    }
+}
+
+/// What serde says may quote a value, which may be a token in the wrong place.
+fn problem(message: &str) -> String {
+    let quotes_value = message.contains("invalid value") || message.contains("invalid type");
+    if quotes_value { "a value has the wrong type".to_owned() } else { message.to_owned() }
+}
+
+fn principal(entry: Entry) -> Result<Principal, String> {
+    check_name("name", &entry.name)?;
+    if entry.name.is_empty() {
+        return Err("name is empty".to_owned());
+    }
+    if entry.roles.is_empty() {
+        return Err("roles is empty: list query, publish or admin".to_owned());
+    }
+    let publishes = entry.roles.contains(&Role::Publish) && !entry.roles.contains(&Role::Admin);
+    if publishes && entry.workers.as_ref().is_none_or(Vec::is_empty) {
+        return Err("publishes for no worker: list its workers, such as workers = [\"gpu-*\"]".to_owned());
+    }
+    let tenants = entry.tenants.unwrap_or_else(|| vec![String::new()]);
+    let models = entry.models.unwrap_or_else(|| vec!["*".to_owned()]);
+    let workers = entry.workers.unwrap_or_default();
+    Ok(Principal {
+        name: entry.name.into(),
+        roles: entry.roles,
+        tenants: names("tenants", &tenants)?,
+        models: names("models", &models)?,
+        workers: names("workers", &workers)?,
+    })
+}
+
+fn names(list: &str, patterns: &[String]) -> Result<Names, String> {
+    if patterns.len() > NAMES_MAX {
+        return Err(format!("{list} has {} names, the limit is {NAMES_MAX}", patterns.len()));
+    }
+    for pattern in patterns {
+        check_name(list, pattern)?;
+        if pattern.trim_end_matches('*').contains('*') || pattern.ends_with("**") {
+            return Err(format!("{list}: a * stands at the end of a name only"));
+        }
+    }
+    Ok(Names::read(patterns))
+}
+
+fn check_name(field: &str, name: &str) -> Result<(), String> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err(format!("{field} has a name of {} bytes, the limit is {NAME_BYTES_MAX}", name.len()));
+    }
+    if name.chars().any(char::is_control) {
+        return Err(format!("{field} has a control character"));
+    }
+    Ok(())
+}
+
+fn read_hash(text: &str) -> Result<TokenHash, String> {
+    let wrong = || "token-sha256 must be 64 hexadecimal digits: printf %s \"$TOKEN\" | sha256sum".to_owned();
+    let mut hash = [0; SHA256_OUTPUT_LEN];
+    if text.len() != 2 * hash.len() || !text.is_ascii() {
+        return Err(wrong());
+    }
+    for (at, byte) in hash.iter_mut().enumerate() {
+        let digits = text.get(2 * at..2 * at + 2).ok_or_else(wrong)?;
+        if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(wrong());
+        }
+        *byte = u8::from_str_radix(digits, 16).map_err(|_error| wrong())?;
+    }
+    Ok(hash)
+}
+
+#[cfg(test)]
+#[path = "identities_test.rs"]
+mod tests;

@@ -1,0 +1,13 @@
+//! Who may do what on a shared network: identities as a file describes them, the roles of each, and the tenants, models and workers
+//! that it may name. Pure: no I/O and no clock. Ports read the file, find the identity of each call and ask here.
+
+mod denied;
+mod file;
+mod identities;
+mod names;
+mod principal;
+
+pub use denied::Denied;
+pub use identities::{IDENTITIES_MAX, Identities, IdentitiesError, TOKEN_BYTES_MAX, token_sha256};
+pub use names::{NAMES_MAX, Names};
+pub use principal::{Principal, Role};

@@ -1,0 +1,141 @@
+//! Who calls, and what they may name: identities of a file that is read again when it changes.
+
+use kvasir_access::{Denied, Identities, Principal};
+use kvasir_proto::{convert::WorkerAddress, types::PartitionKey};
+use kvasir_tls::{CertificateNames, Reloaded, ServerTls, Source, TlsError};
+use std::{fmt, path::PathBuf, sync::Arc};
+use tonic::{
+    Status,
+    codegen::http::{HeaderMap, header::AUTHORIZATION},
+};
+
+/// Who gets into the ports of a process: TLS, and identities within it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Guard {
+    /// TLS; none for none.
+    pub tls: Option<ServerTls>,
+    /// Who may call.
+    pub access: Access,
+}
+
+/// Who may call. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Access {
+    anyone: Arc<Principal>,
+    identities: Option<File>,
+}
+
+#[derive(Debug, Clone)]
+struct File {
+    path: PathBuf,
+    identities: Arc<Reloaded<Identities>>,
+}
+
+impl Default for Access {
+    /// Everybody may do everything.
+    fn default() -> Self {
+        Self { anyone: Arc::new(Principal::anyone()), identities: None }
+    }
+}
+
+impl PartialEq for Access {
+    fn eq(&self, other: &Self) -> bool {
+        let path = |access: &Self| access.identities.as_ref().map(|file| file.path.clone());
+        path(self) == path(other)
+    }
+}
+
+impl Eq for Access {}
+
+impl Access {
+    /// Only identities of this file may call.
+    ///
+    /// # Errors
+    /// If the file cannot be used.
+    pub fn of_file(path: PathBuf) -> Result<Self, TlsError> {
+        let sources = vec![Source { option: "identities", path: path.clone() }];
+        let identities = Reloaded::open(sources, |contents| {
+            // There is one source.
+            let [contents] = contents else { return Ok(Identities::default()) };
+            Identities::parse(contents.text()?).map_err(|error| contents.unusable(error))
+        })?;
+        let identities = Arc::new(identities);
+        Ok(Self { identities: Some(File { path, identities }), ..Self::default() })
+    }
+
+    /// Whether everybody may do everything.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        self.identities.is_none()
+    }
+
+    /// Who calls, by the token of a request or else by the connection's verified certificate; none if nobody who is known. A
+    /// certificate never makes up for a token that nobody has.
+    #[must_use]
+    pub fn principal(
+        &self,
+        headers: &HeaderMap,
+        certificate: Option<&CertificateNames>,
+    ) -> Option<Arc<Principal>> {
+        let Some(file) = &self.identities else { return Some(Arc::clone(&self.anyone)) };
+        let identities = file.identities.get();
+        match headers.get(AUTHORIZATION) {
+            Some(value) => identities.of_token(bearer(value.to_str().ok()?)?).cloned(),
+            None => identities.of_certificate(certificate?.all()).cloned(),
+        }
+    }
+}
+
+/// The token of an `authorization` header.
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// A denied call.
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+#[must_use]
+pub fn denied(denied: Denied) -> Status {
+    Status::permission_denied(denied.to_string())
+}
+
+/// Checks that the caller may use a partition. Do it before the partition is looked for: the answer must not depend on what is
+/// there.
+///
+/// # Errors
+/// If it may not.
+pub fn check_partition(principal: &Principal, key: &PartitionKey) -> Result<(), Status> {
+    principal.check_partition(key.tenant(), key.model()).map_err(denied)
+}
+
+/// Checks that the caller may publish for a worker, or change its registration.
+///
+/// # Errors
+/// If it may not, whether or not the worker is there.
+pub fn check_worker(principal: &Principal, at: &WorkerAddress) -> Result<(), Status> {
+    let (tenant, model) = (at.partition.tenant(), at.partition.model());
+    principal.check_worker(tenant, model, at.worker.as_str()).map_err(denied)
+}
+
+/// Checks that the caller may use the worker that it asks for, and that this is the one that is served.
+///
+/// # Errors
+/// If it may not, or another one is served, which is named to callers that may use it.
+pub fn check_served(
+    principal: &Principal,
+    requested: &WorkerAddress,
+    served: &WorkerAddress,
+) -> Result<(), Status> {
+    check_partition(principal, &requested.partition)?;
+    if requested == served {
+        return Ok(());
+    }
+    let is_seen = principal.sees(served.partition.tenant(), served.partition.model());
+    let other = if is_seen { format!(", {served} is") } else { String::new() };
+    Err(Status::not_found(format!("worker {requested} is not served here{other}")))
+}
+
+/// Logs who makes a call that changes the server.
+pub fn audit(principal: &Principal, call: &'static str, on: &dyn fmt::Display) {
+    tracing::info!(target: "kvasir::audit", principal = principal.name(), call, on = %on, "audit");
+}

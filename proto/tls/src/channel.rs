@@ -1,0 +1,118 @@
+//! Channels that tell who calls.
+
+use crate::{
+    TlsError,
+    pem::{Contents, Source},
+    reload::Reloaded,
+};
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    task::{Context, Poll},
+};
+use tonic::{
+    body::Body,
+    codegen::http::{Request, Response, header::AUTHORIZATION, HeaderValue},
+    transport::{self, channel::ResponseFuture},
+};
+use tower::Service;
+
+/// Longest token, in bytes.
+const TOKEN_BYTES_MAX: usize = 4 << 10;
+
+/// A token in a file, which is read again when it changes.
+#[derive(Debug, Clone)]
+pub(crate) struct Token {
+    pub(crate) file: PathBuf,
+    header: Arc<Reloaded<HeaderValue>>,
+}
+
+impl Token {
+    pub(crate) fn open(file: PathBuf) -> Result<Self, TlsError> {
+        let source = Source { option: "token-file", path: file.clone() };
+        let header = Reloaded::open(vec![source], |contents| {
+            // There is one source.
+            contents.first().map_or_else(|| Ok(HeaderValue::from_static("")), header)
+        })?;
+        Ok(Self { file, header: Arc::new(header) })
+    }
+}
+
+/// What the file has, as a header. No error has a part of it.
+fn header(contents: &Contents) -> Result<HeaderValue, TlsError> {
+    let token = contents.text()?.trim();
+    if token.is_empty() || token.len() > TOKEN_BYTES_MAX {
+        let text = format!("must have one token of 1 to {TOKEN_BYTES_MAX} bytes");
+        return Err(contents.unusable(text));
+    }
+    if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(contents.unusable("must have one token of visible ASCII characters"));
+    }
+    let header = HeaderValue::from_str(&format!("Bearer {token}"));
+    let mut header = header.map_err(|_error| contents.unusable("is no token"))?;
+    header.set_sensitive(true);
+    Ok(header)
+}
+
+/// A connection to a server, which shows the token of its [`Dialer`](crate::Dialer) with each call. Clones share the connection.
+#[derive(Debug, Clone)]
+pub struct Channel {
+    transport: transport::Channel,
+    token: Option<Token>,
+}
+
+impl Channel {
+    pub(crate) const fn new(transport: transport::Channel, token: Option<Token>) -> Self {
+        Self { transport, token }
+    }
+}
+
+impl From<transport::Channel> for Channel {
+    /// Without a token.
+    fn from(transport: transport::Channel) -> Self {
+        Self { transport, token: None }
+    }
+}
+
+impl Service<Request<Body>> for Channel {
+    type Response = Response<Body>;
+    type Error = transport::Error;
+    type Future = ResponseFuture;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), transport::Error>> {
+        Service::poll_ready(&mut self.transport, context)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> ResponseFuture {
+        if let Some(token) = &self.token {
+            let header = HeaderValue::clone(&token.header.get());
+            request.headers_mut().insert(AUTHORIZATION, header);
+        }
+        Service::call(&mut self.transport, request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_token_is_one_visible_word_and_no_error_shows_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("token");
+        let read = |text: &[u8]| {
+            fs::write(&file, text).expect("a file");
+            Token::open(file.clone()).map(|token| token.header.get())
+        };
+        let token = read(b" s3cret-42\n").expect("a token");
+        assert_eq!(token.to_str().ok(), Some("Bearer s3cret-42"));
+        assert!(!format!("{token:?}").contains("s3cret"), "{token:?}");
+        for text in [&b""[..], b"\n", b"s3cret two", b"s3cret\x07", b"s3cret\xff", &[b's'; 4097]] {
+            let error = read(text).expect_err("no token").to_string();
+            assert!(error.contains("token-file") && !error.contains("s3"), "{error}");
+        }
+        fs::remove_file(&file).expect("a file");
+        assert!(Token::open(file).is_err());
+    }
+}

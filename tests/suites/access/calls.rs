@@ -1,0 +1,103 @@
+//! Any call of any service, by its path, with a message that is encoded already.
+
+use anyhow::{Context, Result};
+use bytes::{Buf, BufMut, Bytes};
+use futures::{StreamExt, stream};
+use kvasir_proto::pb::FILE_DESCRIPTOR_SET;
+use prost::Message;
+use std::net::SocketAddr;
+use tonic::{
+    Request, Status,
+    client::Grpc,
+    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
+    transport::{Channel, Endpoint},
+};
+
+/// Messages as their bytes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        to.put(item);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(from.copy_to_bytes(from.remaining())))
+    }
+}
+
+/// A connection on which anything can be called.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    channel: Channel,
+    authorization: Option<String>,
+}
+
+impl Caller {
+    /// Connects to a port, with a token or none.
+    pub async fn connect(address: SocketAddr, token: Option<&str>) -> Result<Self> {
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
+        let channel = endpoint.connect().await.context("connect")?;
+        Ok(Self { channel, authorization: token.map(|token| format!("Bearer {token}")) })
+    }
+
+    /// The same connection with another `authorization`, as it is written in the header.
+    pub fn authorized(&self, authorization: &str) -> Self {
+        Self { authorization: Some(authorization.to_owned()), ..self.clone() }
+    }
+
+    /// Calls a method with one message, and returns all answers.
+    pub async fn call(&self, path: &str, message: &impl Message) -> Result<Vec<Bytes>, Status> {
+        self.call_all(path, &[message.encode_to_vec()]).await
+    }
+
+    /// Calls a method with some messages, and returns all answers. A server takes a call with one request like a stream of one
+    /// request.
+    pub async fn call_all(&self, path: &str, messages: &[Vec<u8>]) -> Result<Vec<Bytes>, Status> {
+        let messages: Vec<_> = messages.iter().cloned().map(Bytes::from).collect();
+        let mut request = Request::new(stream::iter(messages));
+        if let Some(authorization) = &self.authorization {
+            let value = authorization.parse().map_err(|_error| Status::internal("a header"))?;
+            request.metadata_mut().insert("authorization", value);
+        }
+        let mut grpc = Grpc::new(self.channel.clone());
+        grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+        let path = path.parse().map_err(|_error| Status::internal("a path"))?;
+        let answers = grpc.streaming(request, path, Raw).await?.into_inner();
+        answers.collect::<Vec<_>>().await.into_iter().collect()
+    }
+}
+
+/// The paths of all methods of a service of ours.
+pub fn methods(service: &str) -> Result<Vec<String>> {
+    let files = prost_types::FileDescriptorSet::decode(FILE_DESCRIPTOR_SET)?;
+    let services = files.file.iter().flat_map(|file| &file.service);
+    let service = services.clone().find(|at| at.name() == service).context("no such service")?;
+    let paths = service.method.iter();
+    Ok(paths.map(|method| format!("/kvasir.v1.{}/{}", service.name(), method.name())).collect())
+}

@@ -1,0 +1,12 @@
+//! Who gets in, and what each sees: every call as nobody, with the wrong role and of another tenant; tenants that learn nothing
+//! of each other.
+
+mod calls;
+mod endpoints;
+mod fixture;
+mod play;
+mod reload;
+mod roles;
+mod side;
+mod timing;
+mod walls;

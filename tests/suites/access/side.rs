@@ -1,0 +1,48 @@
+//! The side port.
+
+use crate::fixture;
+use anyhow::{Context, Result, ensure};
+use kvasir_tests::demo::metrics;
+use std::net::SocketAddr;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// The whole answer to a request.
+async fn ask(address: SocketAddr, method: &str, path: &str, token: Option<&str>) -> Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    let header = token.map(|token| format!("authorization: Bearer {token}\r\n"));
+    let header = header.unwrap_or_default();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: side\r\n{header}content-length: 0\r\nconnection: close\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
+fn status(answer: &str) -> Result<u16> {
+    Ok(answer.split(' ').nth(1).context("no status")?.parse()?)
+}
+
+#[tokio::test]
+async fn a_stranger_sees_only_whether_it_lives() -> Result<()> {
+    let (mut index, _folder) = fixture::index(&[]).await?;
+    let address = index.addresses.http;
+    metrics::ready(address).await?;
+    for token in [None, Some("unknown")] {
+        let (live, ready) = (ask(address, "GET", "/livez", token).await?, ask(address, "GET", "/readyz", token).await?);
+        ensure!(status(&live)? == 200 && live.ends_with("\r\n\r\nok\n"), "{live}");
+        ensure!(status(&ready)? == 200 && ready.ends_with("\r\n\r\nready\n"), "{ready}");
+        for path in ["/metrics", "/none"] {
+            let answer = ask(address, "GET", path, token).await?;
+            ensure!(status(&answer)? == 401 && !answer.contains("kvasir"), "{path}: {answer}");
+        }
+    }
+    for (token, wanted) in [("query", 200), ("admin", 200), ("query-a", 403), ("admin-a", 403), ("publish", 403)] {
+        let answer = ask(address, "GET", "/metrics", Some(token)).await?;
+        ensure!(status(&answer)? == wanted, "{token}: {}", answer.lines().next().unwrap_or_default());
+    }
+    index.stop().await;
+    Ok(())
+}
