@@ -1,8 +1,10 @@
 use super::{
     Parts, admin,
     dump::{self, DumpStream},
+    dumpers::Dumpers,
     status::{status, stopping},
 };
+use kvasir_process::net::Peer;
 use kvasir_proto::{
     convert::{self, DumpQuery, ListQuery, Placement, Registration, WorkerAddress},
     pb::{self, indexer_server::Indexer},
@@ -15,6 +17,7 @@ use tonic::{Request, Response, Status};
 pub(super) struct IndexerService {
     parts: Parts,
     gathering: Arc<Semaphore>,
+    dumpers: Dumpers,
 }
 
 /// Most answers about all workers or partitions that are gathered at a time. Each takes time for all
@@ -25,7 +28,8 @@ type Reply<T> = Result<Response<T>, Status>;
 
 impl IndexerService {
     pub(super) fn new(parts: Parts) -> Self {
-        Self { parts, gathering: Arc::new(Semaphore::new(GATHERED_MAX)) }
+        let gathering = Arc::new(Semaphore::new(GATHERED_MAX));
+        Self { parts, gathering, dumpers: Dumpers::default() }
     }
 
     /// Gathers an answer beside the runtime. Nothing is done for a caller that goes away while it waits
@@ -67,8 +71,9 @@ impl Indexer for IndexerService {
     type DumpWorkerStream = DumpStream;
 
     async fn dump_worker(&self, request: Request<pb::DumpWorkerRequest>) -> Reply<DumpStream> {
+        let peer = request.extensions().get::<Arc<Peer>>().map(Arc::clone);
         let query = DumpQuery::try_from(request.into_inner()).map_err(status)?;
-        dump::start(&self.parts, query).await.map(Response::new)
+        dump::start(&self.parts, &self.dumpers, query, peer).await.map(Response::new)
     }
 
     async fn list_workers(

@@ -4,9 +4,12 @@
 mod admin;
 mod config;
 mod dump;
+mod dump_turns;
+mod dumpers;
 mod find;
 mod indexer;
 mod ingest;
+mod large;
 mod local;
 mod parts;
 mod server;

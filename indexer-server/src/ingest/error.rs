@@ -160,7 +160,9 @@ impl IngestError {
                 ErrorCode::ResourceExhausted
             }
             Self::Index(IndexError::DuplicateSource { .. }) => ErrorCode::FailedPrecondition,
-            Self::Index(IndexError::TooMany { .. }) => ErrorCode::ResourceExhausted,
+            Self::Index(IndexError::TooMany { .. } | IndexError::NoRoom { .. }) => {
+                ErrorCode::ResourceExhausted
+            }
             Self::Index(
                 IndexError::UnknownWorker { .. }
                 | IndexError::UnknownRank { .. }

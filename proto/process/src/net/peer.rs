@@ -4,6 +4,7 @@ use std::sync::{
     Arc, Mutex, PoisonError, Weak,
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
+use tokio::sync::Semaphore;
 
 /// Most that one connection may have at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,6 +42,8 @@ pub struct Peer {
     pub large_answer_bytes: Limit,
     /// The same of small answers.
     pub small_answer_bytes: Limit,
+    /// One turn for what takes long: whatever a connection wants of that, it wants one after the other.
+    pub turn: Arc<Semaphore>,
     answers: Mutex<Answers>,
 }
 
@@ -98,6 +101,7 @@ impl Peer {
             message_bytes: limit(limits.message_bytes),
             large_answer_bytes: limit(limits.large_answer_bytes),
             small_answer_bytes: limit(limits.small_answer_bytes),
+            turn: Arc::new(Semaphore::new(1)),
             answers: Mutex::default(),
         }
     }
