@@ -77,11 +77,12 @@ async fn run(
 ) -> Last<pb::DumpWorkerResponse> {
     let mut sources = Sources::default();
     loop {
-        let (records, messages) = match dump.next().await.map_err(|error| status(QueryError::from(error)))? {
-            None => return Ok(None),
-            Some(DumpPart::Records(records)) => (records.len(), sources.chunks(&records)),
-            Some(DumpPart::Ends(ends)) => (0, sources.ends(&ends)),
-        };
+        let (records, messages) =
+            match dump.next().await.map_err(|error| status(QueryError::from(error)))? {
+                None => return Ok(None),
+                Some(DumpPart::Records(records)) => (records.len(), sources.chunks(&records)),
+                Some(DumpPart::Ends(ends)) => (0, sources.ends(&ends)),
+            };
         for message in messages {
             if let Err(cut_off) = deliver((parts, place), parcels, message).await {
                 dump.cancel().await;

@@ -146,7 +146,9 @@ mod tests {
     #[test]
     fn who_does_not_read_makes_way_once_somebody_waits() {
         let (mut turns, begun) = (DumpTurns::default(), Instant::now());
-        (1..=4).for_each(|id| assert_eq!(turns.ask(dumper(1 + id as usize / 3, id), begun), Asked::Begun));
+        (1..=4).for_each(|id| {
+            assert_eq!(turns.ask(dumper(1 + id as usize / 3, id), begun), Asked::Begun)
+        });
         let mut now = begun;
         while now < begun + 4 * SLOW_AFTER {
             assert_eq!(turns.evict(now), None, "nobody waits");

@@ -82,13 +82,15 @@ where
         match request.uri().path() {
             FIND => {
                 let prompts = self.prompts.clone();
-                let answer = async move { Ok(grpc::<Made<FindReply>>().unary(prompts, request).await) };
+                let answer =
+                    async move { Ok(grpc::<Made<FindReply>>().unary(prompts, request).await) };
                 Either::Left(Box::pin(answer))
             }
             FIND_STREAM => {
                 let prompts = self.prompts.clone();
-                let answers =
-                    async move { Ok(grpc::<Made<FindStreamReply>>().streaming(prompts, request).await) };
+                let answers = async move {
+                    Ok(grpc::<Made<FindStreamReply>>().streaming(prompts, request).await)
+                };
                 Either::Left(Box::pin(answers))
             }
             _ => Either::Right(self.rest.call(request)),
@@ -185,7 +187,8 @@ type Replied<T> = Result<Response<T>, Status>;
 
 impl UnaryService<FindRequest> for Prompts {
     type Response = Made<FindReply>;
-    type Future = Either<Ready<Replied<Self::Response>>, BoxFuture<'static, Replied<Self::Response>>>;
+    type Future =
+        Either<Ready<Replied<Self::Response>>, BoxFuture<'static, Replied<Self::Response>>>;
 
     fn call(&mut self, request: Request<FindRequest>) -> Self::Future {
         let peer = peer_of(&request);
@@ -196,7 +199,9 @@ impl UnaryService<FindRequest> for Prompts {
                 let replied = found.map(|answer| Response::new(Made::Answer(reply(answer))));
                 Either::Left(future::ready(replied))
             }
-            Either::Right(large) => Either::Right(large.map(|made| made.map(Response::new)).boxed()),
+            Either::Right(large) => {
+                Either::Right(large.map(|made| made.map(Response::new)).boxed())
+            }
         }
     }
 }

@@ -47,3 +47,35 @@ impl Large {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::{FutureExt, poll};
+    use std::{
+        pin::pin,
+        sync::{
+            atomic::{AtomicBool, Ordering},
+            mpsc,
+        },
+    };
+
+    #[tokio::test]
+    async fn work_waits_for_its_turn_and_nobody_does_it_for_who_has_left() {
+        let large = Large(Arc::new(Semaphore::new(1)));
+        let (finish, finished) = mpsc::channel::<()>();
+        let mut first = pin!(large.clone().run(None, move || finished.recv().is_ok()));
+        assert!(poll!(&mut first).is_pending());
+        let is_done = Arc::new(AtomicBool::new(false));
+        let done = Arc::clone(&is_done);
+        let second = large.clone().run(None, move || done.store(true, Ordering::Release));
+        let mut second = second.boxed();
+        let mut third = pin!(large.run(None, || 3));
+        assert!(poll!(&mut second).is_pending() && poll!(&mut third).is_pending());
+        drop(second);
+        finish.send(()).expect("it works");
+        assert!(first.await.expect("an end"));
+        assert_eq!(third.await.expect("a turn"), 3);
+        assert!(!is_done.load(Ordering::Acquire));
+    }
+}

@@ -27,7 +27,8 @@ const UNIT_NAMES: usize = 8;
 impl Small {
     pub(super) fn are_exceeded(self, query: &FindQuery, partition: &Partition) -> bool {
         let ranks = partition.ranks();
-        self.is_answer_larger(query, ranks) || work(query, partition.block_size(), ranks) > self.work
+        self.is_answer_larger(query, ranks)
+            || work(query, partition.block_size(), ranks) > self.work
     }
 
     /// Whether the answer is known to have more ranks.

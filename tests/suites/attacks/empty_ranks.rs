@@ -52,7 +52,8 @@ async fn ranks_beyond_the_byte_budget_are_refused_and_their_worker_is_partial() 
     for partition in 0..PARTITIONS {
         for number in 0..8 {
             let id = format!("{number:0NAME_BYTES_MAX$}");
-            let found = client::find_worker(&mut indexer, &format!("many-{partition}"), &id).await?;
+            let found =
+                client::find_worker(&mut indexer, &format!("many-{partition}"), &id).await?;
             let found = found.context("a worker is gone")?;
             let is_exact = |at: &pb::SourceInfo| at.state == i32::from(pb::WorkerState::Exact);
             match (found.ranks.len(), found.sources.iter().all(is_exact)) {

@@ -139,9 +139,12 @@ impl Siege {
         let lives = self.lives.await?.context("/livez")?;
         times.sort_unstable();
         let answers = times.len();
-        let share = |percent: usize| times.get((answers * percent).div_ceil(100).max(1) - 1).copied();
+        let share =
+            |percent: usize| times.get((answers * percent).div_ceil(100).max(1) - 1).copied();
         let [half, most] = [50, 99].map(|percent| share(percent).unwrap_or_default());
-        println!("{answers} answers, p50 {half:?}, p99 {most:?}; {lives} times alive, memory {memory:?}");
+        println!(
+            "{answers} answers, p50 {half:?}, p99 {most:?}; {lives} times alive, memory {memory:?}"
+        );
         ensure!(most <= late, "p99 of the healthy client is {most:?}");
         ensure!(memory.peak <= MEMORY_MAX, "the server took {memory:?} bytes");
         ensure!(answers > 0 && lives > 0, "the attack was too short to be witnessed");

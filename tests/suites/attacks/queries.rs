@@ -35,8 +35,10 @@ async fn ask(server: SocketAddr, question: pb::FindMatchesRequest) -> Result<usi
         single.push(peer.call(FIND, &question).await?);
     }
     let mut came = 0;
-    for (call, wanted) in
-        streams.into_iter().map(|call| (call, QUESTIONS)).chain(single.into_iter().map(|call| (call, 1)))
+    for (call, wanted) in streams
+        .into_iter()
+        .map(|call| (call, QUESTIONS))
+        .chain(single.into_iter().map(|call| (call, 1)))
     {
         let mut body = call.answer.await?.into_body();
         came += messages(&mut body, wanted).await?;

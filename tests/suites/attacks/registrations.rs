@@ -14,6 +14,8 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tonic::Code;
 
+/// Most sockets of endpoints, however many files the server may open.
+const SOCKETS_MAX: usize = 8_192;
 /// Connections that register at a time.
 const ATTACKERS: usize = 8;
 
@@ -91,6 +93,7 @@ async fn as_many_endpoints_as_there_may_be_fit() -> Result<()> {
     })
     .await?;
     println!("{registered} workers, memory {:?}", siege.memory()?);
+    ensure!(registered * WORKER_ENDPOINTS_MAX <= SOCKETS_MAX, "{registered} workers");
     siege.end().await
 }
 
