@@ -14,6 +14,8 @@ use tonic::{
 
 /// Initial capacity for an answer: enough for a few matches.
 const ANSWER_BYTES: usize = 512;
+/// Largest buffer that a stream keeps for its next answer.
+const KEPT_BYTES: usize = 64 << 10;
 
 /// Reads [`FindRequest`]s and writes answers of one kind.
 pub struct FindCodec<A>(PhantomData<A>);
@@ -70,6 +72,9 @@ impl<A: WriteAnswer> Encoder for FindEncoder<A> {
         self.answer.clear();
         answer.write(&mut self.answer);
         out.put_slice(&self.answer);
+        if self.answer.capacity() > KEPT_BYTES {
+            self.answer = Vec::new();
+        }
         Ok(())
     }
 }

@@ -8,12 +8,12 @@ use kvasir_proto::pb::{
     FindMatchesRequest, FindMatchesResponse, ListWorkersRequest, RecordPlacementRequest,
 };
 use kvasir_proto::types::{PartitionKey, WorkerKey};
+use kvasir_tls::Channel;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
-use kvasir_tls::Channel;
 use tonic::{Code, Response, Status};
 
 /// Longest time for a list of workers.

@@ -5,6 +5,7 @@ use kvasir_proto::pb::{
     FindMatchesRequest, FindMatchesResponse, FindMatchesStreamResponse,
     find_matches_stream_response::Outcome, indexer_client::IndexerClient as Stub,
 };
+use kvasir_tls::Channel;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,7 +13,6 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
-use kvasir_tls::Channel;
 use tonic::{Code, Status, Streaming};
 
 type Answer = Result<FindMatchesResponse, Status>;

@@ -44,6 +44,15 @@ pub enum IndexError {
         /// The limit.
         limit: usize,
     },
+    /// The byte budget has no room for another rank or source.
+    #[error(
+        "worker {worker} has no room for another rank or source: what cannot be shed takes half of \
+         --max-index-bytes. Raise that, or remove workers"
+    )]
+    NoRoom {
+        /// The worker.
+        worker: WorkerId,
+    },
     /// The source still holds blocks.
     #[error("source {source_id} still holds {copies} blocks")]
     NotCleared {

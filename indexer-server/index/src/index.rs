@@ -31,6 +31,8 @@ pub struct Index {
     /// What all ranks have together.
     pub(crate) totals: Totals,
     pub(crate) shedding: ShedCursor,
+    /// Bytes that workers, sources and ranks to come may take; none if any.
+    pub(crate) room_bytes: Option<usize>,
 }
 
 impl Index {
@@ -38,5 +40,11 @@ impl Index {
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self { limits, ..Self::default() }
+    }
+
+    /// How many bytes workers, sources and ranks to come may take, whatever these will hold; none, as at first, if any.
+    /// What is added uses it up until it is set again.
+    pub const fn set_room_bytes(&mut self, bytes: Option<usize>) {
+        self.room_bytes = bytes;
     }
 }

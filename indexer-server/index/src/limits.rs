@@ -6,6 +6,8 @@ use kvasir_proto::limits;
 const CHANGED_PAGES_MAX: usize = 65_536;
 /// Most names that are noted as changed, of one rank.
 const CHANGED_NAMES_MAX: usize = 65_536;
+/// Most dumps of one rank at a time: four of clients, and the server's own.
+const DUMPS_MAX: usize = 6;
 
 /// Bounds of what is noted of one rank between two images; with more, the next image is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +54,7 @@ impl Default for Limits {
             ranks_max: limits::WORKER_RANKS_MAX,
             sources_max: limits::WORKER_SOURCES_MAX,
             dirty_names_max: limits::DUMP_DIRTY_NAMES_MAX,
-            dumps_max: 4,
+            dumps_max: DUMPS_MAX,
             changes: None,
         }
     }

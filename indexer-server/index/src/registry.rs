@@ -6,17 +6,20 @@ use crate::index::Index;
 use crate::rank::RankChange;
 use crate::record::Announcement;
 use crate::sets::HolderIndex;
-use crate::source::{Source, SourceId};
+use crate::source::{Source, SourceId, Worker};
 use crate::table::index_u32;
 use crate::totals::Totals;
 use kvasir_proto::digest::RankDigest;
 use kvasir_proto::types::{CopyMode, DpRank, SourceStatus, Tier, WorkerId};
 
+/// Bytes of a rank that holds nothing.
+const RANK_BYTES: usize = size_of::<Holder>() + size_of::<Option<Box<Holder>>>();
+
 impl Index {
     /// Adds a source to a worker, which is created with it, and makes it feed `rank`.
     ///
     /// # Errors
-    /// If the worker has a source of that name, or too many sources or ranks.
+    /// If the worker has a source of that name, too many sources or ranks, or no room for another.
     pub fn add_source(
         &mut self,
         worker: &WorkerId,
@@ -24,6 +27,10 @@ impl Index {
         rank: DpRank,
         copy_mode: CopyMode,
     ) -> Result<SourceId, IndexError> {
+        let bytes = size_of::<Worker>() + size_of::<Source>() + RANK_BYTES;
+        if self.room_bytes.is_some_and(|room| room < bytes) {
+            return Err(IndexError::NoRoom { worker: worker.clone() });
+        }
         let at = self.workers.entry(worker.clone()).or_default();
         let named = |id: &SourceId| self.sources.get(id).is_some_and(|at| &**at.name() == name);
         if at.sources.iter().any(named) {
@@ -36,6 +43,7 @@ impl Index {
         }
         let id = SourceId(self.next_source);
         self.next_source += 1;
+        self.room_bytes = self.room_bytes.map(|room| room - (bytes - RANK_BYTES));
         at.sources.push(id);
         self.sources.insert(id, Source::new(worker.clone(), name, copy_mode));
         if let Err(error) = self.rank_of(id, rank) {
@@ -117,7 +125,7 @@ impl Index {
         let made = self.make_rank(&worker, rank);
         match &made {
             Ok(holder) => self.feed_rank(id, rank, *holder),
-            Err(_) => self.mark_incomplete(id),
+            Err(_) => self.change_source(id, Source::lack_rank),
         }
         made
     }
@@ -147,6 +155,12 @@ impl Index {
         if worker.ranks.len() >= limit {
             let worker = name.clone();
             return Err(IndexError::TooMany { worker, what: "ranks", limit });
+        }
+        if let Some(room) = &mut self.room_bytes {
+            let Some(left) = room.checked_sub(RANK_BYTES) else {
+                return Err(IndexError::NoRoom { worker: name.clone() });
+            };
+            *room = left;
         }
         for &(_, other) in &worker.ranks {
             if let Some(Some(other)) = self.holders.get_mut(other as usize) {
@@ -214,9 +228,9 @@ impl Index {
         self.change_source(source, Source::mark_incomplete);
     }
 
-    /// A source that holds nothing lacks nothing.
-    pub(crate) fn complete_if_empty(&mut self, source: SourceId) {
-        self.change_source(source, Source::complete_if_empty);
+    /// A source that holds nothing lacks nothing; but if only one rank was cleared, it lacks the ranks that were refused.
+    pub(crate) fn complete_if_empty(&mut self, source: SourceId, all_ranks: bool) {
+        self.change_source(source, |source| source.complete_if_empty(all_ranks));
     }
 
     /// Nothing that the source holds is suspect any more.

@@ -43,6 +43,8 @@ pub(crate) struct Source {
     changing: bool,
     /// Whether the index refused blocks that it stored.
     incomplete: bool,
+    /// Whether it refused a rank of it.
+    lacks_rank: bool,
     /// Number of its ranks in which it may lack shed blocks.
     short_ranks: usize,
     /// The sweep of it that is under way.
@@ -77,6 +79,7 @@ impl Source {
             reported: SourceState::Cold,
             changing: false,
             incomplete: false,
+            lacks_rank: false,
             short_ranks: 0,
             sweep: None,
             imaged: None,
@@ -171,9 +174,16 @@ impl Source {
         self.update_state();
     }
 
-    /// A source that holds nothing lacks nothing.
-    pub(crate) fn complete_if_empty(&mut self) {
-        self.incomplete &= self.keys > 0;
+    /// The index refused one of its ranks: until a clear of all ranks it is partial at best.
+    pub(crate) fn lack_rank(&mut self) {
+        self.lacks_rank = true;
+        self.mark_incomplete();
+    }
+
+    /// A source that holds nothing lacks nothing, unless it lacks a rank and not all of them were cleared.
+    pub(crate) fn complete_if_empty(&mut self, all_ranks: bool) {
+        self.lacks_rank &= !all_ranks;
+        self.incomplete &= self.keys > 0 || self.lacks_rank;
         self.update_state();
     }
 

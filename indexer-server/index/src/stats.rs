@@ -1,5 +1,6 @@
 //! Sizes.
 
+use crate::holder::Holder;
 use crate::index::Index;
 use crate::source::{Source, Worker};
 
@@ -40,11 +41,26 @@ impl Index {
             + self.workers.len() * size_of::<Worker>()
     }
 
+    /// Bytes of [`Index::bytes`] that workers, sources and ranks take whatever they hold: they cannot be shed.
+    #[must_use]
+    pub fn fixed_bytes(&self) -> usize {
+        self.ranks() * size_of::<Holder>()
+            + self.holders.capacity() * size_of::<usize>()
+            + self.sources.len() * size_of::<Source>()
+            + self.workers.len() * size_of::<Worker>()
+    }
+
     /// Bytes of [`Index::bytes`] that new positions can use before more are allocated: what is shed
     /// comes in here.
     #[must_use]
     pub fn free_bytes(&self) -> usize {
         self.trie.slots.free_bytes() + self.trie.segments.free_bytes()
+    }
+
+    /// Number of ranks.
+    #[must_use]
+    pub const fn ranks(&self) -> usize {
+        self.holders.len() - self.free_holders.len()
     }
 
     /// Whether [`Index::shed`] has anything to shed.

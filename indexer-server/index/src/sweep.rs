@@ -120,7 +120,7 @@ impl Index {
             self.settle_suspects(id);
         }
         if done && kind == Kind::All {
-            self.complete_if_empty(id);
+            self.complete_if_empty(id, only.is_none());
             self.recount_short_ranks(id);
         }
         Ok(Cleared { removed: spent.removed, done })

@@ -1,7 +1,7 @@
 //! What one call may do, whatever it is given: counted, not timed.
 #![allow(clippy::expect_used, clippy::panic, reason = "tests")]
 
-use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, SourceId};
+use kvasir_index::{Index, IndexError, Limits, Query, QueryKey, Scratch, SourceId};
 use kvasir_proto::types::{
     BlockCounts, BlockName, CopyMode, KvEvent, LocalHash, SourceState, SourceStatus, StoredBlock,
     Tier, TierSet, WorkerId,
@@ -201,4 +201,37 @@ fn equals_are_listed_in_order_of_worker() {
         let listed: Vec<WorkerId> = scratch.matches().iter().map(|at| worker(at.holder)).collect();
         assert_eq!(listed, asked, "one in {every}");
     }
+}
+
+#[test]
+fn ranks_without_room_are_refused_and_their_source_is_partial_until_all_is_cleared() {
+    let mut rank = Rank::new();
+    let source = rank.source("s");
+    let state = |rank: &Rank| rank.index.status(source).expect("a source").state;
+    let stored = |name: u64| KvEvent::Stored {
+        parent: None,
+        tier: Tier::Device,
+        blocks: vec![StoredBlock { name: BlockName(name), local: LocalHash(name) }],
+    };
+    let fixed = rank.index.fixed_bytes();
+    rank.index.apply(source, 1, &stored(1)).expect("any number without a bound");
+    let bytes = rank.index.fixed_bytes() - fixed;
+    rank.index.set_room_bytes(Some(bytes + bytes / 2));
+    rank.index.apply(source, 2, &stored(1)).expect("room for one");
+    let refused = rank.index.apply(source, 3, &stored(1)).expect_err("no room for two");
+    assert_eq!(refused, IndexError::NoRoom { worker: WorkerId::new("a").expect("a name") });
+    let other = WorkerId::new("b").expect("a name");
+    let refused = rank.index.add_source(&other, "s", 0, CopyMode::Set);
+    assert_eq!(refused, Err(IndexError::NoRoom { worker: other.clone() }));
+    assert!(rank.index.worker(&other).is_none(), "it leaves nothing");
+    rank.index.apply(source, 2, &stored(2)).expect("a rank that is there");
+    assert_eq!(state(&rank), SourceState::Partial);
+    // It holds nothing, and still lacks the rank that was refused.
+    for at in 0..3 {
+        rank.index.clear_source(source, Some(at), usize::MAX).expect("a source");
+    }
+    assert_eq!(state(&rank), SourceState::Partial);
+    rank.index.clear_source(source, None, usize::MAX).expect("a source");
+    assert_eq!(state(&rank), SourceState::Exact);
+    rank.index.validate().expect("sound");
 }

@@ -1,7 +1,26 @@
-//! What a caller may know of an error.
+//! Who calls, and what a caller may know of an error.
 
 use crate::query::QueryError;
 use kvasir_access::Principal;
+use kvasir_process::{net::Peer, port::principal};
+use std::sync::Arc;
+use tonic::{Request, Status};
+
+/// Who makes a call.
+#[derive(Debug, Clone)]
+pub(super) struct Caller {
+    pub(super) principal: Arc<Principal>,
+    /// Its connection.
+    pub(super) peer: Option<Arc<Peer>>,
+}
+
+impl Caller {
+    /// Of a request, as the port has left it.
+    pub(super) fn of<T>(request: &Request<T>) -> Result<Self, Status> {
+        let peer = request.extensions().get::<Arc<Peer>>().map(Arc::clone);
+        Ok(Self { principal: principal(request)?, peer })
+    }
+}
 
 /// The error as the caller may know it: it names only models that the caller may use.
 pub(super) fn for_principal(error: QueryError, principal: &Principal) -> QueryError {

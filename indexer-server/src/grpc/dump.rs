@@ -1,21 +1,23 @@
 use super::{
     Parts,
-    access::for_principal,
+    access::{Caller, for_principal},
     config::{CHUNKS_QUEUED_MAX, DUMP_STALL_TIMEOUT},
+    dumpers::{Dumpers, Place},
     status::{status, stopping},
 };
 use crate::partitions::{Dump, DumpError, DumpPart};
 use crate::query::QueryError;
 use futures::Stream;
 use kvasir_index::{DumpRecord, DumpSourceEnd, IndexError, SourceId};
-use kvasir_access::Principal;
-use kvasir_process::access::check_partition;
-use kvasir_process::outlet::{Last, Outlet, outlet};
+use kvasir_process::{
+    access::check_partition,
+    outlet::{Last, Outlet, outlet},
+};
 use kvasir_proto::{
     convert::{self, DumpQuery, DumpedSource, WorkerAddress},
     pb,
 };
-use std::pin::Pin;
+use std::{pin::Pin, sync::Arc};
 use tokio::{select, sync::oneshot, time::timeout};
 use tonic::Status;
 
@@ -25,18 +27,23 @@ pub(super) type DumpStream =
 /// Begins a dump in a task of its own, which gives it up properly whatever the client does.
 pub(super) async fn start(
     parts: &Parts,
-    principal: &Principal,
+    dumpers: &Dumpers,
+    caller: &Caller,
     query: DumpQuery,
 ) -> Result<DumpStream, Status> {
-    check_partition(principal, &query.partition)?;
+    check_partition(&caller.principal, &query.partition)?;
     parts.ingest.check_shard(&query.worker).map_err(status)?;
     let partition = parts.finder.partition(&query.partition);
-    let partition = partition.map_err(|error| status(for_principal(error, principal)))?;
+    let partition = partition.map_err(|error| status(for_principal(error, &caller.principal)))?;
     tracing::debug!(worker = query.worker.as_str(), partition = %query.partition, "dump requested");
+    let worker = query.worker.clone();
+    let address = WorkerAddress { partition: query.partition.clone(), worker };
+    let place = dumpers.turn(address, caller.peer.as_ref()).await?;
     let (parcels, stream) = outlet(CHUNKS_QUEUED_MAX);
     let (begun_tx, begun) = oneshot::channel();
     let task_parts = parts.clone();
     parts.tasks.spawn(async move {
+        let place = place;
         match Dump::begin(&partition, task_parts.writer.clone(), &query).await {
             Err(error) => {
                 let outcome = begin_error(&task_parts, query, error);
@@ -44,7 +51,7 @@ pub(super) async fn start(
                 parcels.end(Ok(None));
             }
             Ok(dump) if begun_tx.send(Ok(())).is_ok() => {
-                let last = run(dump, &task_parts, &parcels).await;
+                let last = run(dump, (&task_parts, &place), &parcels).await;
                 parcels.end(last);
             }
             Ok(dump) => dump.cancel().await,
@@ -68,32 +75,38 @@ fn begin_error(parts: &Parts, query: DumpQuery, error: DumpError) -> Result<(), 
 
 async fn run(
     mut dump: Dump,
-    parts: &Parts,
+    (parts, place): (&Parts, &Place),
     parcels: &Outlet<pb::DumpWorkerResponse>,
 ) -> Last<pb::DumpWorkerResponse> {
     let mut sources = Sources::default();
     loop {
-        let messages = match dump.next().await.map_err(|error| status(QueryError::from(error)))? {
-            None => return Ok(None),
-            Some(DumpPart::Records(records)) => sources.chunks(&records),
-            Some(DumpPart::Ends(ends)) => sources.ends(&ends),
-        };
+        let (records, messages) =
+            match dump.next().await.map_err(|error| status(QueryError::from(error)))? {
+                None => return Ok(None),
+                Some(DumpPart::Records(records)) => (records.len(), sources.chunks(&records)),
+                Some(DumpPart::Ends(ends)) => (0, sources.ends(&ends)),
+            };
         for message in messages {
-            if let Err(cut_off) = deliver(parts, parcels, message).await {
+            if let Err(cut_off) = deliver((parts, place), parcels, message).await {
                 dump.cancel().await;
                 return Err(cut_off);
             }
         }
+        place.take(records);
     }
 }
 
 async fn deliver(
-    parts: &Parts,
+    (parts, place): (&Parts, &Place),
     parcels: &Outlet<pb::DumpWorkerResponse>,
     message: pb::DumpWorkerResponse,
 ) -> Result<(), Status> {
     let sent = select! {
         () = parts.stop.cancelled() => return Err(stopping()),
+        () = place.makes_way.cancelled() => {
+            tracing::info!("closed a dump whose client reads too slowly while others wait");
+            return Err(Status::aborted("the client reads too slowly while others wait: dump again"));
+        }
         sent = timeout(DUMP_STALL_TIMEOUT, parcels.queue.send(message)) => sent,
     };
     match sent {

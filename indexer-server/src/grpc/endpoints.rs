@@ -77,7 +77,9 @@ enum Host<'a> {
 impl<'a> Host<'a> {
     fn read(host: &'a str) -> Self {
         let plain = host.trim_start_matches('[').trim_end_matches(']');
-        plain.parse().map_or(Self::Name(host), |address: IpAddr| Self::Address(address.to_canonical()))
+        plain
+            .parse()
+            .map_or(Self::Name(host), |address: IpAddr| Self::Address(address.to_canonical()))
     }
 
     /// Whether it is this machine, or the one link that it is on.
@@ -112,7 +114,8 @@ impl fmt::Display for EndpointRefused {
 }
 
 const BIND: &str = "only an admin identity may have the server listen on a socket; or configure the worker with --worker";
-const NEAR: &str = "a loopback or link-local address needs an entry in the server's --endpoint-places";
+const NEAR: &str =
+    "a loopback or link-local address needs an entry in the server's --endpoint-places";
 const FAR: &str = "needs the role admin, unless it is the caller's own address or in the server's --endpoint-places";
 
 impl EndpointRules {
@@ -127,7 +130,8 @@ impl EndpointRules {
         is_admin: bool,
     ) -> Result<(), EndpointRefused> {
         for spec in &registration.endpoints {
-            let refused = |field, why| EndpointRefused { field, endpoint: spec.endpoint.clone(), why };
+            let refused =
+                |field, why| EndpointRefused { field, endpoint: spec.endpoint.clone(), why };
             if spec.bind {
                 if !is_admin || !(self.has_identities || self.is_local) {
                     return Err(refused("endpoints.bind", BIND));
@@ -138,7 +142,9 @@ impl EndpointRules {
                 ("endpoints.replay_endpoint", spec.replay.as_ref()),
             ] {
                 // What is no endpoint is refused when it is registered.
-                let Some(Ok(endpoint)) = endpoint.map(|text| text.parse::<Endpoint>()) else { continue };
+                let Some(Ok(endpoint)) = endpoint.map(|text| text.parse::<Endpoint>()) else {
+                    continue;
+                };
                 let allowed = self.check_host(endpoint.host(), caller, is_admin);
                 allowed.map_err(|why| refused(field, why))?;
             }

@@ -2,18 +2,20 @@
 //! generated code: requests are read and answers written without messages in between.
 
 use super::{
-    access::for_principal,
+    access::{Caller, for_principal},
+    large::Large,
     status::{status, stopping},
 };
 use crate::query::Finder;
 use futures::{
-    Stream,
+    FutureExt, Stream,
     future::{self, BoxFuture, Either, Ready},
 };
-use kvasir_access::Principal;
-use kvasir_process::{access::check_partition, port::principal};
+use kvasir_process::access::check_partition;
 use kvasir_proto::{
-    convert::{FindAnswer, FindReply, FindRequest, FindStreamReply},
+    convert::{
+        ConvertError, FindAnswer, FindQuery, FindReply, FindRequest, FindStreamReply, WriteAnswer,
+    },
     find_codec::FindCodec,
     limits::GRPC_MESSAGE_BYTES_MAX,
     pb,
@@ -22,8 +24,10 @@ use std::{
     convert::Infallible,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
+    time::Duration,
 };
+use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::{
     Request, Response, Status, Streaming,
@@ -46,12 +50,14 @@ pub(super) struct FindService<S> {
 #[derive(Clone)]
 struct Prompts {
     finder: Arc<Finder>,
+    large: Large,
     stop: CancellationToken,
 }
 
 impl<S> FindService<S> {
     pub(super) fn new(finder: Finder, stop: CancellationToken, rest: S) -> Self {
-        Self { prompts: Prompts { finder: Arc::new(finder), stop }, rest }
+        let (finder, large) = (Arc::new(finder), Large::new());
+        Self { prompts: Prompts { finder, large, stop }, rest }
     }
 }
 
@@ -77,13 +83,15 @@ where
         match request.uri().path() {
             FIND => {
                 let prompts = self.prompts.clone();
-                let answer = async move { Ok(grpc::<FindReply>().unary(prompts, request).await) };
+                let answer =
+                    async move { Ok(grpc::<Made<FindReply>>().unary(prompts, request).await) };
                 Either::Left(Box::pin(answer))
             }
             FIND_STREAM => {
                 let prompts = self.prompts.clone();
-                let answers =
-                    async move { Ok(grpc::<FindStreamReply>().streaming(prompts, request).await) };
+                let answers = async move {
+                    Ok(grpc::<Made<FindStreamReply>>().streaming(prompts, request).await)
+                };
                 Either::Left(Box::pin(answers))
             }
             _ => Either::Right(self.rest.call(request)),
@@ -100,65 +108,178 @@ where
         .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX)
 }
 
-impl Prompts {
-    fn find(&self, principal: &Principal, request: FindRequest) -> Result<FindAnswer, Status> {
-        let query = request.query.map_err(status)?;
-        check_partition(principal, &query.partition)?;
-        self.finder.find(&query).map_err(|error| status(for_principal(error, principal)))
-    }
+/// An answer to be written, or one that is.
+pub(super) enum Made<A> {
+    Answer(A),
+    Written(Vec<u8>),
+}
 
-    fn find_in_stream(&self, principal: &Principal, request: FindRequest) -> FindStreamReply {
-        let request_id = request.request_id;
-        let outcome = self.find(principal, request).map_err(|error| pb::StreamError {
-            code: error.code().into(),
-            message: error.message().to_owned(),
-        });
-        FindStreamReply { request_id, outcome }
+impl<A: WriteAnswer> WriteAnswer for Made<A> {
+    fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Answer(answer) => answer.write(out),
+            Self::Written(bytes) => out.extend_from_slice(bytes),
+        }
     }
 }
 
+/// An answer that is there, or one that takes long.
+type Soon<T> = Either<Result<FindAnswer, Status>, BoxFuture<'static, T>>;
+
+impl Prompts {
+    /// Answers a small query; a large one is answered and written, as `reply` puts it, once it is its turn.
+    fn find<A: WriteAnswer + Send + 'static>(
+        &self,
+        query: Result<FindQuery, ConvertError>,
+        caller: &Caller,
+        reply: impl FnOnce(FindAnswer) -> A + Send + 'static,
+    ) -> Soon<Result<Made<A>, Status>> {
+        let query = match query {
+            Ok(query) => query,
+            Err(error) => return Either::Left(Err(status(error))),
+        };
+        let principal = &caller.principal;
+        if let Err(denied) = check_partition(principal, &query.partition) {
+            return Either::Left(Err(denied));
+        }
+        match self.finder.find_small(&query) {
+            Ok(Some(answer)) => Either::Left(Ok(answer)),
+            Err(error) => Either::Left(Err(status(for_principal(error, principal)))),
+            Ok(None) => {
+                let (finder, principal) = (Arc::clone(&self.finder), Arc::clone(principal));
+                let work = move || {
+                    let found = finder.find(&query);
+                    let answer = found.map_err(|error| status(for_principal(error, &principal)))?;
+                    let mut written = Vec::new();
+                    reply(answer).write(&mut written);
+                    Ok(Made::Written(written))
+                };
+                let answered = self.large.clone().run(caller.peer.clone(), work);
+                Either::Right(answered.map(|done| done.flatten()).boxed())
+            }
+        }
+    }
+
+    fn find_in_stream(&self, request: FindRequest, caller: &Caller) -> InStream {
+        let request_id = request.request_id;
+        let reply = move |answer| FindStreamReply { request_id, outcome: Ok(answer) };
+        match self.find(request.query, caller, reply) {
+            Either::Left(found) => Either::Left(in_stream(request_id, found)),
+            Either::Right(large) => {
+                let failed = move |error| in_stream(request_id, Err(error));
+                Either::Right(large.map(move |made| made.unwrap_or_else(failed)).boxed())
+            }
+        }
+    }
+}
+
+type StreamReply = Made<FindStreamReply>;
+type InStream = Either<StreamReply, BoxFuture<'static, StreamReply>>;
+
+/// What became of one request of a stream.
+fn in_stream(request_id: u64, found: Result<FindAnswer, Status>) -> StreamReply {
+    let outcome = found.map_err(|error| pb::StreamError {
+        code: error.code().into(),
+        message: error.message().to_owned(),
+    });
+    Made::Answer(FindStreamReply { request_id, outcome })
+}
+
+type Replied<T> = Result<Response<T>, Status>;
+
 impl UnaryService<FindRequest> for Prompts {
-    type Response = FindReply;
-    type Future = Ready<Result<Response<FindReply>, Status>>;
+    type Response = Made<FindReply>;
+    type Future =
+        Either<Ready<Replied<Self::Response>>, BoxFuture<'static, Replied<Self::Response>>>;
 
     fn call(&mut self, request: Request<FindRequest>) -> Self::Future {
-        let principal = principal(&request);
-        let request = request.into_inner();
-        let request_id = request.request_id;
-        let answer = principal.and_then(|principal| self.find(&principal, request));
-        future::ready(answer.map(|answer| Response::new(FindReply { request_id, answer })))
+        let caller = match Caller::of(&request) {
+            Ok(caller) => caller,
+            Err(fault) => return Either::Left(future::ready(Err(fault))),
+        };
+        let FindRequest { request_id, query } = request.into_inner();
+        let reply = move |answer| FindReply { request_id, answer };
+        match self.find(query, &caller, reply) {
+            Either::Left(found) => {
+                let replied = found.map(|answer| Response::new(Made::Answer(reply(answer))));
+                Either::Left(future::ready(replied))
+            }
+            Either::Right(large) => {
+                Either::Right(large.map(|made| made.map(Response::new)).boxed())
+            }
+        }
     }
 }
 
 /// Answers of a busy stream between two looks at whether the server stops.
 const UNSTOPPED_MAX: u32 = 64;
+/// Time that a busy stream takes for answers before it lets others in.
+const BUSY_MAX: Duration = Duration::from_millis(1);
 
 /// The answers of one stream. They are made as the client takes them, one request at a time: nothing
 /// is queued here, and HTTP/2 flow control holds a client back that sends faster than it reads.
 pub(super) struct Replies {
     requests: Streaming<FindRequest>,
-    principal: Arc<Principal>,
+    caller: Caller,
     prompts: Prompts,
     stopped: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// The answer to a large query, which is on its way.
+    large: Option<BoxFuture<'static, StreamReply>>,
     /// Answers since `stopped` was looked at.
     unstopped: u32,
+    /// Time spent since others were let in.
+    busy: Duration,
     ended: bool,
 }
 
+impl Replies {
+    /// The answer to the next request that has come.
+    fn poll_answer(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<StreamReply, Status>>> {
+        if let Some(large) = &mut self.large {
+            let made = ready!(large.as_mut().poll(context));
+            self.large = None;
+            return Poll::Ready(Some(Ok(made)));
+        }
+        let request = match ready!(Pin::new(&mut self.requests).poll_next(context)) {
+            Some(Ok(request)) => request,
+            ended => {
+                self.ended = true;
+                return Poll::Ready(ended.and_then(Result::err).map(Err));
+            }
+        };
+        let begun = Instant::now();
+        let answer = self.prompts.find_in_stream(request, &self.caller);
+        self.busy += begun.elapsed();
+        match answer {
+            Either::Left(made) => Poll::Ready(Some(Ok(made))),
+            Either::Right(large) => {
+                self.large = Some(large);
+                self.poll_answer(context)
+            }
+        }
+    }
+}
+
 impl Stream for Replies {
-    type Item = Result<FindStreamReply, Status>;
+    type Item = Result<StreamReply, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if self.ended {
             return Poll::Ready(None);
         }
+        if self.busy >= BUSY_MAX {
+            self.busy = Duration::ZERO;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         if self.unstopped < UNSTOPPED_MAX
-            && let Poll::Ready(request) = Pin::new(&mut self.requests).poll_next(context)
+            && let Poll::Ready(answer) = self.poll_answer(context)
         {
             self.unstopped += 1;
-            self.ended = !matches!(request, Some(Ok(_)));
-            let answer = |request| self.prompts.find_in_stream(&self.principal, request);
-            return Poll::Ready(request.map(|request| request.map(answer)));
+            return Poll::Ready(answer);
         }
         // Nothing is asked at the moment, or it was for long.
         if self.stopped.as_mut().poll(context).is_ready() {
@@ -169,25 +290,28 @@ impl Stream for Replies {
             self.unstopped = 0;
             return self.poll_next(context);
         }
-        self.unstopped = 0;
+        (self.unstopped, self.busy) = (0, Duration::ZERO);
         Poll::Pending
     }
 }
 
 impl StreamingService<FindRequest> for Prompts {
-    type Response = FindStreamReply;
+    type Response = StreamReply;
     type ResponseStream = Replies;
     type Future = Ready<Result<Response<Replies>, Status>>;
 
     fn call(&mut self, request: Request<Streaming<FindRequest>>) -> Self::Future {
-        future::ready(principal(&request).map(|principal| {
+        future::ready(Caller::of(&request).map(|caller| {
             Response::new(Replies {
-            requests: request.into_inner(),
-            principal,
-            prompts: self.clone(),
-            stopped: Box::pin(self.stop.clone().cancelled_owned()),
-            unstopped: 0,
-            ended: false,
-        })}))
+                caller,
+                requests: request.into_inner(),
+                prompts: self.clone(),
+                stopped: Box::pin(self.stop.clone().cancelled_owned()),
+                large: None,
+                unstopped: 0,
+                busy: Duration::ZERO,
+                ended: false,
+            })
+        }))
     }
 }

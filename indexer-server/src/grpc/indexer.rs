@@ -1,7 +1,9 @@
 use super::{
     Parts,
+    access::Caller,
     admin,
     dump::{self, DumpStream},
+    dumpers::Dumpers,
     status::{status, stopping},
 };
 use kvasir_access::Role;
@@ -21,6 +23,7 @@ use tonic::{Request, Response, Status};
 pub(super) struct IndexerService {
     parts: Parts,
     gathering: Arc<Semaphore>,
+    dumpers: Dumpers,
 }
 
 /// Most answers about all workers or partitions that are gathered at a time. Each takes time for all
@@ -31,7 +34,8 @@ type Reply<T> = Result<Response<T>, Status>;
 
 impl IndexerService {
     pub(super) fn new(parts: Parts) -> Self {
-        Self { parts, gathering: Arc::new(Semaphore::new(GATHERED_MAX)) }
+        let gathering = Arc::new(Semaphore::new(GATHERED_MAX));
+        Self { parts, gathering, dumpers: Dumpers::default() }
     }
 
     /// Gathers an answer beside the runtime. Nothing is done for a caller that goes away while it waits
@@ -73,9 +77,9 @@ impl Indexer for IndexerService {
     type DumpWorkerStream = DumpStream;
 
     async fn dump_worker(&self, request: Request<pb::DumpWorkerRequest>) -> Reply<DumpStream> {
-        let principal = principal(&request)?;
+        let caller = Caller::of(&request)?;
         let query = DumpQuery::try_from(request.into_inner()).map_err(status)?;
-        dump::start(&self.parts, &principal, query).await.map(Response::new)
+        dump::start(&self.parts, &self.dumpers, &caller, query).await.map(Response::new)
     }
 
     async fn list_workers(

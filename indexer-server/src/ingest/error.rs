@@ -1,3 +1,4 @@
+use super::ENDPOINT_SOCKETS_MAX;
 use crate::partitions::{Partition, PartitionError, WriterGone};
 use kvasir_engine::zmtp::EndpointError;
 use kvasir_index::IndexError;
@@ -111,7 +112,8 @@ pub enum IngestError {
     /// Its endpoints need too many sockets.
     #[error(
         "endpoints need {requested} sockets, and {free} are left: the server may have {limit} of them, half \
-         of its limit of open files. Raise that (ulimit -n, LimitNOFILE= of systemd) or remove workers first"
+         of its limit of open files and at most {ENDPOINT_SOCKETS_MAX}. Raise the former (ulimit -n, LimitNOFILE= of \
+         systemd), remove workers first, or run agents beside the engines"
     )]
     TooManySockets {
         /// So many.
@@ -160,7 +162,9 @@ impl IngestError {
                 ErrorCode::ResourceExhausted
             }
             Self::Index(IndexError::DuplicateSource { .. }) => ErrorCode::FailedPrecondition,
-            Self::Index(IndexError::TooMany { .. }) => ErrorCode::ResourceExhausted,
+            Self::Index(IndexError::TooMany { .. } | IndexError::NoRoom { .. }) => {
+                ErrorCode::ResourceExhausted
+            }
             Self::Index(
                 IndexError::UnknownWorker { .. }
                 | IndexError::UnknownRank { .. }

@@ -24,7 +24,7 @@ mod turns;
 mod worker;
 
 pub use answer::{BatchAnswer, PendingAnswer, Refusal};
-pub use config::IngestConfig;
+pub use config::{ENDPOINT_SOCKETS_MAX, IngestConfig};
 pub use error::IngestError;
 pub use link::{Sockets, check_endpoints};
 pub use local::{AskError, LocalIndexers, Parts};

@@ -1,5 +1,5 @@
 use super::{
-    Count, IngestConfig, IngestError, IngestMetrics,
+    Count, ENDPOINT_SOCKETS_MAX, IngestConfig, IngestError, IngestMetrics,
     link::{Link, LinkPlan},
     local::LocalIndexers,
     ownership::Ownership,
@@ -91,9 +91,9 @@ impl Ingest {
             input_paused: AtomicBool::new(false),
             control: Mutex::default(),
             links,
-            sockets: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
+            sockets: Arc::new(Semaphore::new(ENDPOINT_SOCKETS_MAX)),
             registration_bytes: Arc::new(Semaphore::new(REGISTRATIONS_BYTES_MAX)),
-            sockets_max: Semaphore::MAX_PERMITS,
+            sockets_max: ENDPOINT_SOCKETS_MAX,
             local_indexers: None,
             turns,
             cancel: CancellationToken::new(),
@@ -107,10 +107,10 @@ impl Ingest {
         Self { local_indexers: Some(local_indexers), ..self }
     }
 
-    /// The same, with so many sockets for workers' endpoints at most.
+    /// The same, with so many sockets for workers' endpoints at most, and never more than [`ENDPOINT_SOCKETS_MAX`].
     #[must_use]
     pub fn limited(self, sockets_max: usize) -> Self {
-        let sockets_max = sockets_max.min(Semaphore::MAX_PERMITS);
+        let sockets_max = sockets_max.min(ENDPOINT_SOCKETS_MAX);
         Self { sockets: Arc::new(Semaphore::new(sockets_max)), sockets_max, ..self }
     }
 
@@ -133,7 +133,9 @@ impl Ingest {
         mut visit: impl FnMut(&Registration) -> ControlFlow<()>,
     ) {
         let is_requested = |at: &WorkerAddress| {
-            query.asks_for(&at.partition) && sees(&at.partition) && query.after.as_ref().is_none_or(|after| at > after)
+            query.asks_for(&at.partition)
+                && sees(&at.partition)
+                && query.after.as_ref().is_none_or(|after| at > after)
         };
         let entries = self.workers.iter().filter(|entry| is_requested(entry.key()));
         let mut requested: Vec<_> = entries.map(|entry| Arc::clone(&entry)).collect();

@@ -11,6 +11,12 @@ use std::sync::{
 /// grows no more: an index uses any free place, however small, once this share of its slots is free.
 const FREE_FRACTION: usize = 8;
 
+/// Share of the limit that may be used by what cannot be shed: workers, sources, ranks and partitions.
+const FIXED_FRACTION: usize = 2;
+
+/// Bytes of a shard that holds nothing, with its part of the partition: 2 KiB as measured.
+pub(super) const SHARD_BYTES: usize = 2 << 10;
+
 /// Bytes that a block takes, with room to spare: 25 to 40 as measured (D26 in `benches/MEASUREMENTS.md`).
 const BLOCK_BYTES: usize = 48;
 
@@ -84,6 +90,8 @@ pub struct Budget {
     limit: Option<Limit>,
     allocated: CachePadded<AtomicUsize>,
     free: CachePadded<AtomicUsize>,
+    /// Bytes that cannot be shed.
+    fixed: AtomicUsize,
     shed_pairs: AtomicU64,
     shed_parked: AtomicU64,
 }
@@ -113,6 +121,13 @@ impl Budget {
         self.limit.is_none_or(|limit| limit.has_room_for(self.bytes().in_use(), blocks))
     }
 
+    /// Bytes that partitions, workers, sources and ranks to come may take, whatever they hold; none if any.
+    #[must_use]
+    pub fn room(&self) -> Option<usize> {
+        let fixed = self.fixed.load(Relaxed);
+        self.limit.map(|Limit(bytes)| (bytes / FIXED_FRACTION).saturating_sub(fixed))
+    }
+
     /// Blocks shed so far.
     #[must_use]
     pub fn shed(&self) -> Shed {
@@ -135,23 +150,31 @@ pub(super) struct ShardSize {
     budget: Arc<Budget>,
     allocated: AtomicUsize,
     free: AtomicUsize,
+    fixed: AtomicUsize,
+    ranks: AtomicUsize,
     /// Whether there is anything that can be shed.
     sheddable: AtomicBool,
 }
 
 impl ShardSize {
     pub(super) fn new(budget: &Arc<Budget>) -> Self {
-        Self {
+        let size = Self {
             budget: Arc::clone(budget),
             allocated: AtomicUsize::new(0),
             free: AtomicUsize::new(0),
+            fixed: AtomicUsize::new(0),
+            ranks: AtomicUsize::new(0),
             sheddable: AtomicBool::new(false),
-        }
+        };
+        size.set_fixed(SHARD_BYTES);
+        size
     }
 
     /// Notes the shard's current size. The caller holds its lock.
     pub(super) fn publish(&self, index: &Index) {
         self.set(Bytes::of(index));
+        self.set_fixed(SHARD_BYTES + index.fixed_bytes());
+        self.ranks.store(index.ranks(), Relaxed);
         self.sheddable.store(index.is_sheddable(), Relaxed);
     }
 
@@ -161,16 +184,25 @@ impl ShardSize {
             (&self.free, &self.budget.free, free),
         ];
         for (own, all, now) in pairs {
-            let before = own.swap(now, Relaxed);
-            if before != now {
-                // Adding a difference that is negative wraps around to the right sum.
-                all.fetch_add(now.wrapping_sub(before), Relaxed);
-            }
+            replace(own, all, now);
         }
+    }
+
+    fn set_fixed(&self, now: usize) {
+        replace(&self.fixed, &self.budget.fixed, now);
+    }
+
+    /// Bytes that may be added to what cannot be shed, of all shards; none if any.
+    pub(super) fn room(&self) -> Option<usize> {
+        self.budget.room()
     }
 
     pub(super) fn bytes(&self) -> Bytes {
         Bytes { allocated: self.allocated.load(Relaxed), free: self.free.load(Relaxed) }
+    }
+
+    pub(super) fn ranks(&self) -> usize {
+        self.ranks.load(Relaxed)
     }
 
     pub(super) fn is_sheddable(&self) -> bool {
@@ -181,6 +213,16 @@ impl ShardSize {
 impl Drop for ShardSize {
     fn drop(&mut self) {
         self.set(Bytes::default());
+        self.set_fixed(0);
+    }
+}
+
+/// Sets a part of a sum.
+fn replace(own: &AtomicUsize, all: &AtomicUsize, now: usize) {
+    let before = own.swap(now, Relaxed);
+    if before != now {
+        // Adding a difference that is negative wraps around to the right sum.
+        all.fetch_add(now.wrapping_sub(before), Relaxed);
     }
 }
 
@@ -211,6 +253,18 @@ mod tests {
         let most = u64::try_from(8_000 / BLOCK_BYTES).expect("a small number");
         assert!(has_room(0, most) && has_room(8_000, 0));
         assert!(!has_room(0, most + 1) && !has_room(8_001, 0) && !has_room(0, u64::MAX));
+    }
+
+    #[test]
+    fn what_cannot_be_shed_may_take_half() {
+        let budget = Arc::new(Budget::new(Some(4 * SHARD_BYTES)));
+        assert_eq!(budget.room(), Some(2 * SHARD_BYTES));
+        let sizes = [ShardSize::new(&budget), ShardSize::new(&budget)];
+        assert_eq!(budget.room(), Some(0));
+        sizes[0].set_fixed(SHARD_BYTES + 10);
+        assert_eq!(budget.room(), Some(0));
+        drop(sizes);
+        assert_eq!((budget.room(), Budget::default().room()), (Some(2 * SHARD_BYTES), None));
     }
 
     #[test]

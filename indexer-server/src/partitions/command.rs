@@ -1,7 +1,7 @@
 use super::{
     IndexMetrics, Shard,
     image::{Cutting, Restoring},
-    metrics::{TOO_MANY_RANKS, UNKNOWN_SOURCE},
+    metrics::{NO_ROOM_FOR_RANKS, TOO_MANY_RANKS, UNKNOWN_SOURCE},
 };
 use kvasir_index::{Index, IndexError, SourceId};
 use kvasir_proto::types::{BlockCounts, BlockName, BlockOutcome, DpRank, KvEvent, SourceStatus};
@@ -84,6 +84,7 @@ impl Work {
 const fn refusal_reason(error: &IndexError) -> &'static str {
     match error {
         IndexError::TooMany { .. } => TOO_MANY_RANKS,
+        IndexError::NoRoom { .. } => NO_ROOM_FOR_RANKS,
         IndexError::UnknownWorker { .. }
         | IndexError::UnknownRank { .. }
         | IndexError::UnknownSource { .. }

@@ -39,13 +39,15 @@ pub struct IndexMetrics {
 
 /// Reason of what reached a limit of the index.
 const LIMIT: &str = "limit";
+/// Reason of events for ranks that the byte budget has no room for.
+pub(super) const NO_ROOM_FOR_RANKS: &str = "no_room_for_ranks";
 /// Reason of events for more ranks than a worker may have.
 pub(super) const TOO_MANY_RANKS: &str = "too_many_ranks";
 /// Reason of events whose source was removed meanwhile.
 pub(super) const UNKNOWN_SOURCE: &str = "unknown_source";
 
 /// Outcomes and reasons that the index itself counts, and what was received.
-pub const INDEX_OUTCOMES: [(&str, &str); 8] = [
+pub const INDEX_OUTCOMES: [(&str, &str); 9] = [
     ("received", ""),
     ("applied", ""),
     ("noop", ""),
@@ -53,6 +55,7 @@ pub const INDEX_OUTCOMES: [(&str, &str); 8] = [
     ("shed", ""),
     ("rejected", LIMIT),
     ("rejected", TOO_MANY_RANKS),
+    ("rejected", NO_ROOM_FOR_RANKS),
     ("rejected", UNKNOWN_SOURCE),
 ];
 

@@ -1,5 +1,6 @@
 use super::{
     Budget, IndexConfig, Restoring, Shard,
+    budget::SHARD_BYTES,
     layer::{Layer, SpeculativeSize},
 };
 use dashmap::DashMap;
@@ -95,6 +96,12 @@ impl Partition {
         self.shards.iter().map(of_shard).sum()
     }
 
+    /// Ranks in the index, as of the last change of each shard.
+    #[must_use]
+    pub fn ranks(&self) -> usize {
+        self.shards.iter().map(|shard| shard.ranks()).sum()
+    }
+
     /// The shard of a worker, whether or not the worker is registered.
     #[must_use]
     #[expect(clippy::indexing_slicing, reason = "a remainder is below its divisor")]
@@ -175,6 +182,12 @@ pub enum PartitionError {
         /// The one requested.
         requested: u32,
     },
+    /// The byte budget has no room for another one.
+    #[error(
+        "no room for another partition: what cannot be shed takes half of --max-index-bytes. Raise that, or remove \
+         workers"
+    )]
+    NoRoom,
     /// There are too many.
     #[error("the server has {PARTITIONS_MAX} partitions, the limit")]
     TooMany,
@@ -186,7 +199,7 @@ impl PartitionError {
     pub const fn code(&self) -> ErrorCode {
         match self {
             Self::BlockSize { .. } => ErrorCode::FailedPrecondition,
-            Self::TooMany => ErrorCode::ResourceExhausted,
+            Self::TooMany | Self::NoRoom => ErrorCode::ResourceExhausted,
         }
     }
 }
@@ -240,16 +253,19 @@ impl Partitions {
     /// One partition, created if it is missing.
     ///
     /// # Errors
-    /// If it exists with another block size, or there are too many.
+    /// If it exists with another block size, there are too many, or the byte budget has no room for it.
     pub fn get_or_create(
         &self,
         key: &PartitionKey,
         block_size: u32,
     ) -> Result<Arc<Partition>, PartitionError> {
         let full = self.map.len() >= PARTITIONS_MAX;
+        let bytes = self.config.shards.get() * SHARD_BYTES;
+        let has_room = self.budget.room().is_none_or(|room| room >= bytes);
         let entry = match self.map.entry(key.clone()) {
             dashmap::Entry::Occupied(entry) => Arc::clone(entry.get()),
             dashmap::Entry::Vacant(_) if full => return Err(PartitionError::TooMany),
+            dashmap::Entry::Vacant(_) if !has_room => return Err(PartitionError::NoRoom),
             dashmap::Entry::Vacant(entry) => {
                 let partition = Partition::new(key.clone(), block_size, self);
                 Arc::clone(&entry.insert(Arc::new(partition)))

@@ -106,6 +106,12 @@ impl Shard {
         self.size.bytes()
     }
 
+    /// Ranks in the index, as of its last change.
+    #[must_use]
+    pub fn ranks(&self) -> usize {
+        self.size.ranks()
+    }
+
     /// Whether the index held anything that can be shed when it was last changed.
     #[must_use]
     pub fn is_sheddable(&self) -> bool {
@@ -118,6 +124,7 @@ impl Shard {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let result = {
             let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+            index.set_room_bytes(self.size.room());
             let result = change(&mut index);
             self.size.publish(&index);
             result

@@ -63,7 +63,9 @@ impl QueryError {
             Self::BlockSize { .. } => ErrorCode::FailedPrecondition,
             Self::TooManyBlocks(_) => ErrorCode::InvalidArgument,
             Self::Index(IndexError::DumpAborted { .. }) => ErrorCode::Aborted,
-            Self::Index(IndexError::TooMany { .. }) => ErrorCode::ResourceExhausted,
+            Self::Index(IndexError::TooMany { .. } | IndexError::NoRoom { .. }) => {
+                ErrorCode::ResourceExhausted
+            }
             Self::Index(
                 IndexError::UnknownSource { .. }
                 | IndexError::DuplicateSource { .. }

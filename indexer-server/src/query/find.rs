@@ -1,4 +1,8 @@
-use super::{QueryError, QueryMetrics, speculative};
+use super::{
+    QueryError, QueryMetrics,
+    size::{SMALL, Small},
+    speculative,
+};
 use crate::partitions::{Origin, Partition, Partitions};
 use kvasir_index::{Index, Match, PlacedScratch, Query, QueryKey, Scratch};
 use kvasir_proto::{
@@ -54,17 +58,37 @@ impl Finder {
         })
     }
 
-    /// Scores a prompt against every worker of its partition. Takes microseconds, and at most one
-    /// hold of the writer longer.
+    /// Scores a prompt against every worker of its partition, however long it takes: not for a thread of the runtime.
     ///
     /// # Errors
     /// If the partition is not known, has another block size, or the query is too long for it.
     pub fn find(&self, query: &FindQuery) -> Result<FindAnswer, QueryError> {
+        // Nothing is too much without limits.
+        Ok(self.find_within(query, None)?.unwrap_or_default())
+    }
+
+    /// The same if it takes microseconds, and at most one hold of the writer longer; none if it is a large query, which
+    /// may take milliseconds.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn find_small(&self, query: &FindQuery) -> Result<Option<FindAnswer>, QueryError> {
+        self.find_within(query, Some(SMALL))
+    }
+
+    fn find_within(
+        &self,
+        query: &FindQuery,
+        limits: Option<Small>,
+    ) -> Result<Option<FindAnswer>, QueryError> {
         let begin = Instant::now();
         let partition = self.partition(&query.partition)?;
         let present = partition.block_size();
         if let Some(requested) = query.block_size.filter(|requested| *requested != present) {
             return Err(QueryError::BlockSize { present, requested });
+        }
+        if limits.is_some_and(|limits| limits.are_exceeded(query, &partition)) {
+            return Ok(None);
         }
         let answer = WORKSPACE.with_borrow_mut(|workspace| {
             let Workspace { scratch, placed, locals } = workspace;
@@ -94,8 +118,12 @@ impl Finder {
                 index.find(requested, scratch);
                 let best = scratch.matches().first().map_or(0, |best| best.blocks);
                 best_overlap_blocks = best_overlap_blocks.max(best);
-                let wanted = scratch.matches().iter().take(top_k);
-                let wanted = wanted.take_while(|found| found.blocks >= at_least);
+                let wanted = scratch.matches().partition_point(|at| at.blocks >= at_least);
+                let wanted = wanted.min(top_k);
+                if limits.is_some_and(|limits| matches.len() + wanted > limits.matches) {
+                    return Ok(None);
+                }
+                let wanted = scratch.matches().iter().take(wanted);
                 matches.extend(wanted.filter_map(|found| answer(&index, found, now)));
             }
             if partition.shards().len() > 1 {
@@ -108,9 +136,11 @@ impl Finder {
             let (query_blocks, block_size) = (blocks, present);
             let answer =
                 FindAnswer { query_blocks, best_overlap_blocks, block_size, matches, restoring };
-            Ok::<_, QueryError>(answer)
+            Ok::<_, QueryError>(Some(answer))
         })?;
-        self.metrics.count(answer.query_blocks, answer.best_overlap_blocks, begin.elapsed());
+        if let Some(answer) = &answer {
+            self.metrics.count(answer.query_blocks, answer.best_overlap_blocks, begin.elapsed());
+        }
         Ok(answer)
     }
 }

@@ -4,6 +4,7 @@ mod describe;
 mod error;
 mod find;
 mod metrics;
+mod size;
 mod speculative;
 
 pub use describe::{RankView, SourceView, WorkerDescription, describe};

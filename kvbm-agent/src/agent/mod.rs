@@ -23,11 +23,11 @@ use kvasir_feed::feed::{Feed, SourceConfig, write_images};
 use kvasir_feed::hub::Hub;
 use kvasir_feed::journal::{AppendError, JournalStatus};
 use kvasir_feed::uplink::{Overrun, UplinkConfig, UplinkStatus, run_uplink};
+use kvasir_process::access::Guard;
 use kvasir_process::port::PortMetrics;
 use kvasir_process::tasks::{Ended, Tasks};
 use kvasir_proto::convert::Registration;
 use kvasir_proto::types::{DpRank, Incarnation, KvEvent};
-use kvasir_process::access::Guard;
 use kvasir_tls::{DialError, Dialer};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -154,7 +154,8 @@ impl Agent {
         let zmq = Zmq::start(&feed, config.zmq, publishing, replaying).await?;
         let loads_service = loads.service(&feed, config.service, heartbeat_interval, &stop_service);
         let serving = (service, loads_service, sources.ingest);
-        let (local, port_metrics) = serve_local((config.listen, config.guard), serving, &mut service_tasks).await?;
+        let (local, port_metrics) =
+            serve_local((config.listen, config.guard), serving, &mut service_tasks).await?;
         let mut registration = config.registration;
         let scheme = if has_tls { "https" } else { "http" };
         if let (Some(registration), Some(local)) = (&mut registration, local) {

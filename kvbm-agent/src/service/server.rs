@@ -6,7 +6,8 @@ use kvasir_access::Role;
 use kvasir_process::access::Guard;
 use kvasir_process::descriptors::{self, Shares};
 use kvasir_process::port::{
-    CONNECTION_CALLS_MAX, Port, PortConfig, PortMetrics, Roles, ServeError, Services, StreamKind, Streams,
+    CONNECTION_CALLS_MAX, Port, PortConfig, PortMetrics, Roles, ServeError, Services, StreamKind,
+    Streams,
 };
 use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
 use kvasir_proto::pb::FILE_DESCRIPTOR_SET;

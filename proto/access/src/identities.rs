@@ -163,7 +163,9 @@ fn principal(entry: Entry) -> Result<Principal, String> {
     }
     let publishes = entry.roles.contains(&Role::Publish) && !entry.roles.contains(&Role::Admin);
     if publishes && entry.workers.as_ref().is_none_or(Vec::is_empty) {
-        return Err("publishes for no worker: list its workers, such as workers = [\"gpu-*\"]".to_owned());
+        return Err(
+            "publishes for no worker: list its workers, such as workers = [\"gpu-*\"]".to_owned()
+        );
     }
     let tenants = entry.tenants.unwrap_or_else(|| vec![String::new()]);
     let models = entry.models.unwrap_or_else(|| vec!["*".to_owned()]);
@@ -192,7 +194,10 @@ fn names(list: &str, patterns: &[String]) -> Result<Names, String> {
 
 fn check_name(field: &str, name: &str) -> Result<(), String> {
     if name.len() > NAME_BYTES_MAX {
-        return Err(format!("{field} has a name of {} bytes, the limit is {NAME_BYTES_MAX}", name.len()));
+        return Err(format!(
+            "{field} has a name of {} bytes, the limit is {NAME_BYTES_MAX}",
+            name.len()
+        ));
     }
     if name.chars().any(char::is_control) {
         return Err(format!("{field} has a control character"));
@@ -201,7 +206,9 @@ fn check_name(field: &str, name: &str) -> Result<(), String> {
 }
 
 fn read_hash(text: &str) -> Result<TokenHash, String> {
-    let wrong = || "token-sha256 must be 64 hexadecimal digits: printf %s \"$TOKEN\" | sha256sum".to_owned();
+    let wrong = || {
+        "token-sha256 must be 64 hexadecimal digits: printf %s \"$TOKEN\" | sha256sum".to_owned()
+    };
     let mut hash = [0; SHA256_OUTPUT_LEN];
     if text.len() != 2 * hash.len() || !text.is_ascii() {
         return Err(wrong());

@@ -28,7 +28,10 @@ fn a_token_or_a_certificate_says_who_calls() {
     assert_eq!(identities.of_token("secret-b"), None);
     assert_eq!(identities.of_token(""), None);
     assert_eq!(identities.of_token(&"x".repeat(TOKEN_BYTES_MAX + 1)), None);
-    assert_eq!(name(identities.of_certificate(["x", "b.example"].into_iter())).as_deref(), Some("b"));
+    assert_eq!(
+        name(identities.of_certificate(["x", "b.example"].into_iter())).as_deref(),
+        Some("b")
+    );
     assert_eq!(identities.of_certificate(["a"].into_iter()), None, "a's name is no certificate");
     assert_eq!(identities.of_certificate(std::iter::empty()), None);
 }
@@ -74,10 +77,19 @@ fn what_cannot_be_used_is_refused_with_the_identity_and_the_fix() {
         ("identity = 3", "line 1"),
         ("[[identity]]\nname = \"a\"\ntoken = \"s3cret\"\nroles = []", "unknown field `token`"),
         ("[[identity]]\nname = \"a\"\nroles = [\"query\"]", "neither token-sha256 nor certificate"),
-        ("[[identity]]\nname = \"a\"\ntoken-sha256 = \"s3cret\"\nroles = [\"query\"]", "64 hexadecimal digits"),
+        (
+            "[[identity]]\nname = \"a\"\ntoken-sha256 = \"s3cret\"\nroles = [\"query\"]",
+            "64 hexadecimal digits",
+        ),
         ("[[identity]]\nname = \"a\"\ntoken-sha256 = 3\nroles = [\"query\"]", "wrong type"),
-        ("[[identity]]\nname = \"a\"\ncertificate = \"\"\nroles = [\"query\"]", "certificate is empty"),
-        (&format!("[[identity]]\nname = \"\"\ntoken-sha256 = \"{hash}\"\nroles = [\"query\"]"), "name is empty"),
+        (
+            "[[identity]]\nname = \"a\"\ncertificate = \"\"\nroles = [\"query\"]",
+            "certificate is empty",
+        ),
+        (
+            &format!("[[identity]]\nname = \"\"\ntoken-sha256 = \"{hash}\"\nroles = [\"query\"]"),
+            "name is empty",
+        ),
         (&entry("a", "t", "roles = [\"root\"]"), "unknown variant `root`"),
         (&entry("a", "t", "roles = []"), "roles is empty"),
         (&entry("a", "t", "roles = [\"publish\"]"), "list its workers"),
@@ -85,7 +97,10 @@ fn what_cannot_be_used_is_refused_with_the_identity_and_the_fix() {
         (&entry("a", "t", "roles = [\"query\"]\ntenants = [\"a**\"]"), "at the end of a name only"),
         (&entry("a", "t", "roles = [\"query\"]\nmodels = [\"\\u001b\"]"), "control character"),
         (&entry("a", "t", "roles = [\"query\"]").repeat(2), "is there twice"),
-        (&(entry("a", "t", "roles = [\"query\"]") + &entry("b", "t", "roles = [\"query\"]")), "another identity"),
+        (
+            &(entry("a", "t", "roles = [\"query\"]") + &entry("b", "t", "roles = [\"query\"]")),
+            "another identity",
+        ),
     ] {
         let error = parse(text).map(|_identities| ()).expect_err(text);
         assert!(error.contains(expected), "{text}: {error}");
@@ -96,7 +111,8 @@ fn what_cannot_be_used_is_refused_with_the_identity_and_the_fix() {
 #[test]
 fn a_list_has_a_limit() {
     let names = |count| vec!["\"n\""; count].join(",");
-    let text = |count| entry("a", "t", &format!("roles = [\"query\"]\ntenants = [{}]", names(count)));
+    let text =
+        |count| entry("a", "t", &format!("roles = [\"query\"]\ntenants = [{}]", names(count)));
     assert!(parse(&text(NAMES_MAX)).is_ok());
     assert!(parse(&text(NAMES_MAX + 1)).expect_err("too many").contains("the limit is 1024"));
 }

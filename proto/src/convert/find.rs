@@ -309,7 +309,7 @@ fn refuse_extras(request: &Fields<'_>) -> Result<(), ConvertError> {
 }
 
 /// The answer to one [`FindQuery`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FindAnswer {
     /// Complete blocks of the query.
     pub query_blocks: u32,

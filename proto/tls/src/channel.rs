@@ -12,7 +12,7 @@ use std::{
 };
 use tonic::{
     body::Body,
-    codegen::http::{Request, Response, header::AUTHORIZATION, HeaderValue},
+    codegen::http::{HeaderValue, Request, Response, header::AUTHORIZATION},
     transport::{self, channel::ResponseFuture},
 };
 use tower::Service;

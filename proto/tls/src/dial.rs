@@ -25,10 +25,7 @@ use tokio::{
     time::timeout,
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
-use tonic::{
-    codegen::http::Uri,
-    transport::Endpoint,
-};
+use tonic::{codegen::http::Uri, transport::Endpoint};
 use tower::Service;
 
 /// Longest time to connect.

@@ -152,7 +152,14 @@ fn start(
     tasks.spawn("api", serve((listener, guard), gateway, limits, connections, stop.clone()));
     let pages = vec![routing.busy_page()];
     let metrics = Metrics::new(registry);
-    let http = http::serve(http_listener, side_guard, metrics, readiness.clone(), pages, stop_side.clone());
+    let http = http::serve(
+        http_listener,
+        side_guard,
+        metrics,
+        readiness.clone(),
+        pages,
+        stop_side.clone(),
+    );
     side.spawn("http", async { Ok(http.await?) });
     routing.start_recorder(&mut side, &stop_side);
     routing.start(&mut tasks, &stop, unlisted);

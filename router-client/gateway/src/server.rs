@@ -83,7 +83,8 @@ pub async fn serve(
         warn_if_open("listen", address, &guard);
     }
     let listener = LimitedListener::new(listener, connection_limits, metrics);
-    let mut accepting = Accepting::new(listener, guard.tls.clone().map(|tls| (tls, Protocol::Http1)));
+    let mut accepting =
+        Accepting::new(listener, guard.tls.clone().map(|tls| (tls, Protocol::Http1)));
     let places = Arc::new(Semaphore::new(limits.in_flight));
     let server = Server { gateway: Arc::clone(&gateway), limits, places };
     let pages = Router::new()

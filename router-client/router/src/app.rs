@@ -121,7 +121,8 @@ fn start(
         config.routing.queue_timeout,
         stop.clone(),
     );
-    let serving = serve((listener, config.process.guard.clone()), service, port_metrics, stop.clone());
+    let serving =
+        serve((listener, config.process.guard.clone()), service, port_metrics, stop.clone());
     tasks.spawn("grpc", async { Ok(serving.await?) });
     let pages = vec![routing.busy_page()];
     let metrics = Metrics::new(registry);

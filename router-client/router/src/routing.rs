@@ -16,7 +16,9 @@ use kvasir_process::telemetry::{NotReady, Readiness};
 use prometheus_client::registry::Registry;
 use router_client::route::BusyThresholds;
 use router_client::router::Index;
-use router_client::{ClientConfig, ClientError, Dialer, IndexerClient, ShardedClient, ShardedConfig};
+use router_client::{
+    ClientConfig, ClientError, Dialer, IndexerClient, ShardedClient, ShardedConfig,
+};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;
@@ -73,7 +75,11 @@ impl Routing {
         let index = index(config)?;
         let fleet = Arc::new(Fleet::new(config.router, config.pools.clone(), index));
         let reports = Arc::new(KvMetricsAggregator::new(config.report_stale_after));
-        let discovery = Discovery::new((&config.shards, &config.dialer), Arc::clone(&fleet), Arc::clone(&reports));
+        let discovery = Discovery::new(
+            (&config.shards, &config.dialer),
+            Arc::clone(&fleet),
+            Arc::clone(&reports),
+        );
         let (recorder, writer) = Recorder::open(config.record.as_deref()).map_err(|error| {
             RoutingError::Record { path: config.record.clone().unwrap_or_default(), error }
         })?;
@@ -134,8 +140,9 @@ impl Routing {
 
     /// Starts the tasks; they end when `stop` is cancelled. `unlisted` is dropped once the workers are known.
     pub fn start(self, tasks: &mut Tasks, stop: &CancellationToken, unlisted: NotReady) {
-        let Self { fleet, reports, discovery, discovery_interval, sync_status, dialer, nats, .. } =
-            self;
+        let Self {
+            fleet, reports, discovery, discovery_interval, sync_status, dialer, nats, ..
+        } = self;
         let until = |work| until_stopped(stop.clone(), work);
         tasks.spawn("leases", until(Box::pin(expire(Arc::clone(&fleet)))));
         let reading = agents::run(discovery.listed(), Arc::clone(&reports), dialer);

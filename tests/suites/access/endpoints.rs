@@ -32,9 +32,13 @@ async fn a_publisher_has_the_server_dial_only_where_the_operator_lets_it() -> Re
     let places = ["--endpoint-places", "10.9.0.0/16,*.engines.example"];
     let (mut index, _folder) = fixture::index(&places).await?;
     let caller = Caller::connect(index.addresses.grpc, None).await?;
-    let at = |endpoint: &str| pb::EngineEndpoint { endpoint: endpoint.to_owned(), ..Default::default() };
+    let at =
+        |endpoint: &str| pb::EngineEndpoint { endpoint: endpoint.to_owned(), ..Default::default() };
     let (code, text) = register(&caller, "publish-a", at("tcp://192.0.2.1:5557")).await?;
-    ensure!(code == Code::PermissionDenied && text.contains("--endpoint-places"), "{code:?} {text}");
+    ensure!(
+        code == Code::PermissionDenied && text.contains("--endpoint-places"),
+        "{code:?} {text}"
+    );
     let listen = pb::EngineEndpoint { bind: true, ..at("tcp://127.0.0.1:0") };
     let (code, text) = register(&caller, "publish-a", listen.clone()).await?;
     ensure!(code == Code::PermissionDenied && text.contains("endpoints.bind"), "{code:?} {text}");

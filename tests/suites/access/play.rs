@@ -47,7 +47,9 @@ impl Step {
         let blocks: Vec<_> = (0..rng.random_range(1..BLOCKS)).map(|at| 100 * first + at).collect();
         match rng.random_range(0..20) {
             0..4 => Self::Register { worker, model, block_size, replace: rng.random() },
-            4..10 => Self::Publish { worker, model, block_size, batch: batch(number, &blocks, rng) },
+            4..10 => {
+                Self::Publish { worker, model, block_size, batch: batch(number, &blocks, rng) }
+            }
             10..14 => {
                 let block_size = rng.random::<bool>().then_some(block_size);
                 Self::Find { model, blocks, block_size, in_stream: rng.random() }
@@ -79,7 +81,8 @@ impl Step {
                     replace,
                     ..Default::default()
                 };
-                text::<pb::RegisterWorkerResponse>(&by.publish, "Indexer/RegisterWorker", &request).await
+                text::<pb::RegisterWorkerResponse>(&by.publish, "Indexer/RegisterWorker", &request)
+                    .await
             }
             Self::Publish { worker, model, block_size, batch } => {
                 by.publish_batch(tenant, (worker, model), block_size, batch).await
@@ -107,7 +110,8 @@ impl Step {
                     local_hashes: blocks,
                     ..Default::default()
                 };
-                text::<pb::RecordPlacementResponse>(&by.query, "Indexer/RecordPlacement", &request).await
+                text::<pb::RecordPlacementResponse>(&by.query, "Indexer/RecordPlacement", &request)
+                    .await
             }
             Self::Dump { worker, model } => {
                 let (worker_id, model) = (named(worker), named(model));
@@ -120,7 +124,8 @@ impl Step {
             Self::Remove { worker, model } => {
                 let (worker_id, model) = (named(worker), named(model));
                 let request = pb::RemoveWorkerRequest { worker_id, model, tenant: own };
-                text::<pb::RemoveWorkerResponse>(&by.publish, "Indexer/RemoveWorker", &request).await
+                text::<pb::RemoveWorkerResponse>(&by.publish, "Indexer/RemoveWorker", &request)
+                    .await
             }
         }
     }
@@ -169,10 +174,10 @@ impl Callers {
             ..Default::default()
         };
         let messages = [Publish::Hello(hello), Publish::Batch(batch)];
-        let messages = messages.map(|message| {
-            pb::PublishEventsRequest { message: Some(message) }.encode_to_vec()
-        });
-        let answers = self.publish.call_all("/kvasir.v1.EventIngest/PublishEvents", &messages).await?;
+        let messages = messages
+            .map(|message| pb::PublishEventsRequest { message: Some(message) }.encode_to_vec());
+        let answers =
+            self.publish.call_all("/kvasir.v1.EventIngest/PublishEvents", &messages).await?;
         Ok(format!("{:?}", decoded::<pb::PublishEventsResponse>(&answers)?))
     }
 
@@ -186,10 +191,8 @@ impl Callers {
         let answers = self.query.call(path, request).await?;
         let answers = decoded::<pb::FindMatchesStreamResponse>(&answers)?;
         let outcomes = answers.into_iter().map(|answer| match answer.outcome {
-            Some(Outcome::Error(error)) => format!("{}: {}", error.code, error.message).replace(
-                &format!("{tenant:?}"),
-                "TENANT",
-            ),
+            Some(Outcome::Error(error)) => format!("{}: {}", error.code, error.message)
+                .replace(&format!("{tenant:?}"), "TENANT"),
             Some(Outcome::Answer(answer)) => format!("{:?}", [ageless(answer)]),
             None => "nothing".to_owned(),
         });
@@ -200,8 +203,7 @@ impl Callers {
         let (mut listed, mut page_token) = (Vec::new(), String::new());
         loop {
             // Of all tenants: others' are not for this caller.
-            let request =
-                pb::ListWorkersRequest { page_size, page_token, ..Default::default() };
+            let request = pb::ListWorkersRequest { page_size, page_token, ..Default::default() };
             let answers = self.query.call("/kvasir.v1.Indexer/ListWorkers", &request).await?;
             for page in decoded::<pb::ListWorkersResponse>(&answers)? {
                 listed.extend(page.workers.into_iter().map(|mut worker| {
@@ -256,5 +258,7 @@ fn described(status: &Status, tenant: &str) -> Result<String> {
     if wrong.contains(&status.code()) {
         return Err(anyhow::anyhow!(text)).context("a tenant's own call");
     }
-    Ok(text.replace(&format!("tenant {tenant:?}"), "TENANT").replace(&format!("tenant {tenant}"), "TENANT"))
+    Ok(text
+        .replace(&format!("tenant {tenant:?}"), "TENANT")
+        .replace(&format!("tenant {tenant}"), "TENANT"))
 }

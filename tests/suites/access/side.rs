@@ -31,7 +31,10 @@ async fn a_stranger_sees_only_whether_it_lives() -> Result<()> {
     let address = index.addresses.http;
     metrics::ready(address).await?;
     for token in [None, Some("unknown")] {
-        let (live, ready) = (ask(address, "GET", "/livez", token).await?, ask(address, "GET", "/readyz", token).await?);
+        let (live, ready) = (
+            ask(address, "GET", "/livez", token).await?,
+            ask(address, "GET", "/readyz", token).await?,
+        );
         ensure!(status(&live)? == 200 && live.ends_with("\r\n\r\nok\n"), "{live}");
         ensure!(status(&ready)? == 200 && ready.ends_with("\r\n\r\nready\n"), "{ready}");
         for path in ["/metrics", "/none"] {
@@ -39,9 +42,15 @@ async fn a_stranger_sees_only_whether_it_lives() -> Result<()> {
             ensure!(status(&answer)? == 401 && !answer.contains("kvasir"), "{path}: {answer}");
         }
     }
-    for (token, wanted) in [("query", 200), ("admin", 200), ("query-a", 403), ("admin-a", 403), ("publish", 403)] {
+    for (token, wanted) in
+        [("query", 200), ("admin", 200), ("query-a", 403), ("admin-a", 403), ("publish", 403)]
+    {
         let answer = ask(address, "GET", "/metrics", Some(token)).await?;
-        ensure!(status(&answer)? == wanted, "{token}: {}", answer.lines().next().unwrap_or_default());
+        ensure!(
+            status(&answer)? == wanted,
+            "{token}: {}",
+            answer.lines().next().unwrap_or_default()
+        );
     }
     index.stop().await;
     Ok(())

@@ -49,11 +49,7 @@ fn query(tenant: &str) -> pb::FindMatchesRequest {
 }
 
 /// Asks in random order, and returns the times of both.
-async fn compare(
-    caller: &Caller,
-    tenants: [&str; 2],
-    seed: u64,
-) -> Result<[Vec<Duration>; 2]> {
+async fn compare(caller: &Caller, tenants: [&str; 2], seed: u64) -> Result<[Vec<Duration>; 2]> {
     let queries = tenants.map(query);
     let mut times = [Vec::new(), Vec::new()];
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -101,7 +97,8 @@ async fn a_denied_query_takes_as_long_whether_or_not_the_model_is_there() -> Res
 fn the_comparison_tells_what_differs_from_what_does_not() {
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let mut sample = |from: u64| -> Vec<_> {
-        let times = (0..QUERIES / 2).map(|_| Duration::from_nanos(from + rng.random_range(0..100_000)));
+        let times =
+            (0..QUERIES / 2).map(|_| Duration::from_nanos(from + rng.random_range(0..100_000)));
         times.collect()
     };
     let (mut a, mut b, mut later) = (sample(200_000), sample(200_000), sample(204_000));

@@ -78,8 +78,11 @@ fn calls_of(tenant: &str) -> Vec<(&'static str, &'static str, Vec<u8>)> {
         block_size: 99,
         ..Default::default()
     };
-    let remove =
-        pb::RemoveWorkerRequest { worker_id: worker_id.clone(), model: model.clone(), tenant: own.clone() };
+    let remove = pb::RemoveWorkerRequest {
+        worker_id: worker_id.clone(),
+        model: model.clone(),
+        tenant: own.clone(),
+    };
     let place = pb::RecordPlacementRequest {
         worker_id: worker_id.clone(),
         model: model.clone(),
@@ -180,7 +183,8 @@ async fn a_model_that_an_identity_may_not_use_is_not_named_to_it() -> Result<()>
 #[tokio::test]
 async fn a_publisher_continues_no_stream_of_another() -> Result<()> {
     let (mut index, folder) = fixture::index(&[]).await?;
-    let other = ("other-a", "roles = [\"publish\", \"query\"]\ntenants = [\"a\"]\nworkers = [\"x*\"]");
+    let other =
+        ("other-a", "roles = [\"publish\", \"query\"]\ntenants = [\"a\"]\nworkers = [\"x*\"]");
     let mut identities = fixture::IDENTITIES.to_vec();
     identities.push(other);
     fixture::write(&folder.path().join("identities.toml"), &identities)?;
@@ -212,19 +216,28 @@ async fn what_concerns_all_tenants_needs_an_admin_of_all() -> Result<()> {
     let caller = Caller::connect(index.addresses.grpc, None).await?;
     let path = "/kvasir.v1.Indexer/CreateCheckpoint";
     let request = pb::CreateCheckpointRequest::default();
-    let denied = caller.authorized("Bearer admin-a").call(path, &request).await.expect_err("denied");
+    let denied =
+        caller.authorized("Bearer admin-a").call(path, &request).await.expect_err("denied");
     ensure!(denied.code() == Code::PermissionDenied, "{denied}");
     caller.authorized("Bearer admin").call(path, &request).await?;
-    ensure!(index.output().contains("CreateCheckpoint") && index.output().contains("principal"), "{}", index.output());
+    ensure!(
+        index.output().contains("CreateCheckpoint") && index.output().contains("principal"),
+        "{}",
+        index.output()
+    );
     let stats = |token: &str| {
         let caller = caller.authorized(&format!("Bearer {token}"));
         async move {
-            let answers = caller.call("/kvasir.v1.Indexer/GetStats", &pb::GetStatsRequest {}).await?;
+            let answers =
+                caller.call("/kvasir.v1.Indexer/GetStats", &pb::GetStatsRequest {}).await?;
             Ok::<_, anyhow::Error>(pb::GetStatsResponse::decode(answers[0].clone())?)
         }
     };
     let (own, all) = (stats("admin-a").await?, stats("query").await?);
-    ensure!(own.counters.is_empty() && own.checkpoints.is_none() && own.index_bytes == 0, "{own:?}");
+    ensure!(
+        own.counters.is_empty() && own.checkpoints.is_none() && own.index_bytes == 0,
+        "{own:?}"
+    );
     ensure!(!all.counters.is_empty() && all.checkpoints.is_some(), "{all:?}");
     index.stop().await;
     Ok(())

@@ -12,8 +12,12 @@ mod harness;
 mod peer;
 
 mod answers;
+mod dumps;
+mod empty_ranks;
 mod lists;
 mod publishers;
+mod queries;
+mod registrations;
 mod requests;
 mod secrets;
 mod side;

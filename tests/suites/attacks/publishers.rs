@@ -8,6 +8,7 @@ use kvasir_proto::pb;
 use kvasir_proto::pb::publish_events_request::Message;
 use kvasir_tests::client;
 use std::net::SocketAddr;
+use std::ops::Range;
 use tokio::time::timeout;
 
 const PUBLISH: &str = "/kvasir.v1.EventIngest/PublishEvents";
@@ -16,10 +17,15 @@ const BLOCK_SIZE: u32 = 16;
 /// Registers workers with long names, and publishes for each as many small batches as may wait for their answers, all at
 /// once, a frame and a new rank each, all over one connection. Every batch must be acknowledged.
 pub async fn ranks(address: SocketAddr, model: &str, workers: usize) -> Result<()> {
+    ranks_of(address, model, 0..workers).await
+}
+
+/// The same for the workers of these numbers.
+pub async fn ranks_of(address: SocketAddr, model: &str, workers: Range<usize>) -> Result<()> {
     let mut indexer = client::connect(address).await?;
     let mut peer = Peer::connect(address, 1 << 20).await?;
     let mut calls = Vec::new();
-    for worker in 0..workers {
+    for worker in workers {
         let worker_id = format!("{worker:0NAME_BYTES_MAX$}");
         let request = pb::RegisterWorkerRequest {
             worker_id: worker_id.clone(),

@@ -6,15 +6,15 @@ use kvasir_proto::pb::event_ingest_client::EventIngestClient;
 use kvasir_proto::pb::publish_events_request::Message as Sent;
 use kvasir_proto::pb::publish_events_response::Message as Answered;
 use kvasir_proto::pb::{self, PublishEventsRequest, PublishEventsResponse};
-use kvasir_tls::Dialer;
 use kvasir_proto::types::{CopyMode, DpRank, Incarnation, KvEvent, PartitionKey, WorkerId};
+use kvasir_tls::Channel;
+use kvasir_tls::Dialer;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
-use kvasir_tls::Channel;
 
 /// Hellos and heartbeats on their way to the connection,
 const OTHERS_QUEUED_MAX: usize = 8;
@@ -202,8 +202,6 @@ impl Uplink {
     }
 }
 
-pub(super) async fn connect(
-    (dialer, endpoint): (&Dialer, &str),
-) -> Result<Channel, UplinkError> {
+pub(super) async fn connect((dialer, endpoint): (&Dialer, &str)) -> Result<Channel, UplinkError> {
     Ok(dialer.connect(endpoint).await?)
 }

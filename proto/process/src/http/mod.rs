@@ -109,7 +109,12 @@ async fn listen(
 }
 
 /// Answers the requests of a connection. HTTP/1 only.
-async fn answer(socket: Socket, access: Option<Access>, pages: Arc<Pages>, stop: CancellationToken) {
+async fn answer(
+    socket: Socket,
+    access: Option<Access>,
+    pages: Arc<Pages>,
+    stop: CancellationToken,
+) {
     let peer = Arc::clone(socket.peer());
     let service = service_fn(move |request: Request<Incoming>| {
         let pages = Arc::clone(&pages);

@@ -3,12 +3,12 @@ use crate::{
     telemetry::{CONTENT_TYPE, Metrics, Readiness},
 };
 use http_body_util::{BodyExt, Full, Limited};
-use kvasir_access::{Principal, Role};
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Bytes, Incoming},
     header::{CONTENT_TYPE as CONTENT_TYPE_HEADER, HeaderValue},
 };
+use kvasir_access::{Principal, Role};
 use prometheus_client::{encoding::text, metrics::gauge::Gauge, registry::Registry};
 use std::{
     fmt,

@@ -6,6 +6,7 @@ use std::sync::{
     Arc, Mutex, OnceLock, PoisonError, Weak,
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
+use tokio::sync::Semaphore;
 
 /// Most that one connection may have at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -47,6 +48,8 @@ pub struct Peer {
     pub small_answer_bytes: Limit,
     /// Whom its certificate names; unset if it showed none.
     pub certificate: OnceLock<CertificateNames>,
+    /// One turn for what takes long: whatever a connection wants of that, it wants one after the other.
+    pub turn: Arc<Semaphore>,
     answers: Mutex<Answers>,
 }
 
@@ -106,6 +109,7 @@ impl Peer {
             large_answer_bytes: limit(limits.large_answer_bytes),
             small_answer_bytes: limit(limits.small_answer_bytes),
             certificate: OnceLock::new(),
+            turn: Arc::new(Semaphore::new(1)),
             answers: Mutex::default(),
         }
     }
@@ -153,7 +157,8 @@ mod tests {
 
     #[test]
     fn an_answer_of_which_nothing_is_taken_for_too_long_is_seen() {
-        let (peer, progress) = (Peer::new(None, PeerLimits::default()), Arc::new(Progress::default()));
+        let (peer, progress) =
+            (Peer::new(None, PeerLimits::default()), Arc::new(Progress::default()));
         peer.watch(&progress);
         for _ in 0..9 {
             assert!(!peer.stalls(3), "nothing waits");

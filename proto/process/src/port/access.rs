@@ -58,7 +58,11 @@ impl Authenticate {
         };
         // Health and reflection are for every identity.
         if path.starts_with(super::limit::OURS) {
-            let role = self.roles.iter().find(|(of, _)| *of == path).map_or(Role::Admin, |(_, role)| *role);
+            let role = self
+                .roles
+                .iter()
+                .find(|(of, _)| *of == path)
+                .map_or(Role::Admin, |(_, role)| *role);
             principal.check_role(role).map_err(|denied| {
                 self.metrics.denied.count("role");
                 Status::permission_denied(denied.to_string())

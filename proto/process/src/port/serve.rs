@@ -1,5 +1,6 @@
 use super::{
-    PortConfig, PortMetrics, Roles, Streams, access::Authenticate,
+    PortConfig, PortMetrics, Roles, Streams,
+    access::Authenticate,
     config::{
         CONNECTION_MESSAGES_MAX, CONNECTION_PART, CONNECTION_SIDE_CALLS_MAX, KEEPALIVE_INTERVAL,
         KEEPALIVE_TIMEOUT, LARGE_ANSWER_BYTES_MAX, PATIENCE, REQUEST_TIMEOUT,

@@ -1,0 +1,173 @@
+//! Turns to dump one worker: who dumps, who waits, and who has to make way. A pure state machine.
+
+use std::{collections::VecDeque, time::Duration};
+use tokio::time::Instant;
+
+/// Most dumps of one worker at a time. The index allows some more, for the server's own.
+pub(super) const DUMPS_MAX: usize = 4;
+/// Of these, so many of one connection.
+const CONNECTION_DUMPS_MAX: usize = 2;
+/// Most dumps of one worker that one connection waits for.
+const CONNECTION_WAITING_MAX: usize = 4;
+/// While others wait, a dump has to make way that was not taken for this long,
+const SLOW_AFTER: Duration = Duration::from_millis(500);
+/// or, beyond this time, more slowly than so many records in a second.
+const RECORDS_PER_SECOND_MIN: u32 = 4_096;
+
+/// One dump, under way or waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Dumper {
+    /// Its number.
+    pub(super) id: u64,
+    /// Its connection.
+    pub(super) peer: usize,
+}
+
+#[derive(Debug)]
+struct Running {
+    dumper: Dumper,
+    /// From then on it has to make way.
+    slow_at: Instant,
+    /// Whether it was told to.
+    makes_way: bool,
+}
+
+/// What becomes of a request to dump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// It may begin.
+    Begun,
+    /// It waits for [`DumpTurns::grant`].
+    Waits,
+    /// The connection waits for too many already.
+    Refused,
+}
+
+/// Dumps of one worker.
+#[derive(Debug, Default)]
+pub(super) struct DumpTurns {
+    running: Vec<Running>,
+    /// In order of arrival.
+    waiting: VecDeque<Dumper>,
+}
+
+impl DumpTurns {
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.running.is_empty() && self.waiting.is_empty()
+    }
+
+    pub(super) fn ask(&mut self, dumper: Dumper, now: Instant) -> Asked {
+        let waiting = self.waiting.iter().filter(|at| at.peer == dumper.peer).count();
+        if waiting >= CONNECTION_WAITING_MAX {
+            return Asked::Refused;
+        }
+        self.waiting.push_back(dumper);
+        if self.grant(now) == Some(dumper) { Asked::Begun } else { Asked::Waits }
+    }
+
+    /// The next one that may begin, if there is room: of the connection with the fewest dumps under way, the first.
+    pub(super) fn grant(&mut self, now: Instant) -> Option<Dumper> {
+        if self.running.len() >= DUMPS_MAX {
+            return None;
+        }
+        let places = self.waiting.iter().enumerate();
+        let fewest = places.map(|(place, at)| (self.running_of(at.peer), place)).min();
+        let (_, place) = fewest.filter(|(running, _)| *running < CONNECTION_DUMPS_MAX)?;
+        let dumper = self.waiting.remove(place)?;
+        self.running.push(Running { dumper, slow_at: now + SLOW_AFTER, makes_way: false });
+        Some(dumper)
+    }
+
+    fn running_of(&self, peer: usize) -> usize {
+        self.running.iter().filter(|at| at.dumper.peer == peer).count()
+    }
+
+    /// So many records of a dump were taken.
+    pub(super) fn take(&mut self, id: u64, records: usize, now: Instant) {
+        let records = u32::try_from(records).unwrap_or(u32::MAX);
+        if let Some(at) = self.running.iter_mut().find(|at| at.dumper.id == id) {
+            let time = Duration::from_secs(1) * records / RECORDS_PER_SECOND_MIN;
+            at.slow_at = (at.slow_at.max(now) + time).min(now + SLOW_AFTER);
+        }
+    }
+
+    /// A dump that has to make way, if that lets one begin that waits.
+    pub(super) fn evict(&mut self, now: Instant) -> Option<u64> {
+        let leaving = self.running.iter().filter(|at| at.makes_way).count();
+        let can_begin = |at: &Dumper| self.running_of(at.peer) < CONNECTION_DUMPS_MAX;
+        if self.waiting.iter().filter(|at| can_begin(at)).count() <= leaving {
+            return None;
+        }
+        let slow = self.running.iter_mut().filter(|at| !at.makes_way && at.slow_at <= now);
+        let slowest = slow.min_by_key(|at| at.slow_at)?;
+        slowest.makes_way = true;
+        Some(slowest.dumper.id)
+    }
+
+    /// When to look for [`evict`](Self::evict) again.
+    pub(super) fn next_look(&self, now: Instant) -> Instant {
+        let slow_at = self.running.iter().filter(|at| !at.makes_way).map(|at| at.slow_at).min();
+        slow_at.map_or(now + SLOW_AFTER, |at| at.max(now + SLOW_AFTER / 8))
+    }
+
+    /// A dump is over, or nobody waits for it any more.
+    pub(super) fn end(&mut self, id: u64) {
+        self.running.retain(|at| at.dumper.id != id);
+        self.waiting.retain(|at| at.id != id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dumper(peer: usize, id: u64) -> Dumper {
+        Dumper { id, peer }
+    }
+
+    #[test]
+    fn a_connection_has_its_share_and_the_next_is_the_one_with_fewest() {
+        let (mut turns, now) = (DumpTurns::default(), Instant::now());
+        assert_eq!([1, 2].map(|id| turns.ask(dumper(7, id), now)), [Asked::Begun; 2]);
+        assert_eq!([3, 4, 5, 6].map(|id| turns.ask(dumper(7, id), now)), [Asked::Waits; 4]);
+        assert_eq!(turns.ask(dumper(7, 7), now), Asked::Refused);
+        assert_eq!(turns.ask(dumper(8, 8), now), Asked::Begun);
+        assert_eq!(turns.ask(dumper(9, 9), now), Asked::Begun);
+        assert_eq!(turns.ask(dumper(10, 10), now), Asked::Waits);
+        turns.end(1);
+        assert_eq!(turns.grant(now), Some(dumper(10, 10)), "it has none yet");
+        turns.end(2);
+        assert_eq!(turns.grant(now), Some(dumper(7, 3)));
+        (3..=10).for_each(|id| turns.end(id));
+        assert!(turns.is_empty());
+    }
+
+    #[test]
+    fn who_does_not_read_makes_way_once_somebody_waits() {
+        let (mut turns, begun) = (DumpTurns::default(), Instant::now());
+        (1..=4).for_each(|id| {
+            assert_eq!(turns.ask(dumper(1 + id as usize / 3, id), begun), Asked::Begun)
+        });
+        let mut now = begun;
+        while now < begun + 4 * SLOW_AFTER {
+            assert_eq!(turns.evict(now), None, "nobody waits");
+            // All but one are read.
+            now += SLOW_AFTER / 2;
+            [1, 2, 4].map(|id| turns.take(id, RECORDS_PER_SECOND_MIN as usize / 2, now));
+        }
+        assert_eq!(turns.ask(dumper(9, 9), now), Asked::Waits);
+        assert_eq!((turns.evict(now), turns.evict(now)), (Some(3), None));
+        turns.end(3);
+        assert_eq!(turns.grant(now), Some(dumper(9, 9)));
+        assert_eq!(turns.ask(dumper(10, 10), now), Asked::Waits);
+        assert_eq!(turns.evict(now), None, "all are read");
+        assert!(turns.next_look(now) <= now + SLOW_AFTER);
+        // A record now and then is not enough.
+        now += SLOW_AFTER;
+        turns.take(1, 1, now);
+        now += SLOW_AFTER / 8;
+        turns.take(1, 1, now);
+        assert!(turns.evict(now).is_some());
+    }
+}

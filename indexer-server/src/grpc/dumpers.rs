@@ -1,0 +1,142 @@
+//! Turns of clients to dump workers.
+
+use super::{
+    dump_turns::{Asked, DUMPS_MAX, DumpTurns, Dumper},
+    status::stopping,
+};
+use kvasir_process::net::Peer;
+use kvasir_proto::convert::WorkerAddress;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::{
+    select,
+    sync::oneshot,
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+/// Longest wait for a turn.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The clients that dump or wait to. Clones share the turns.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Dumpers(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    next_id: u64,
+    workers: HashMap<WorkerAddress, DumpTurns>,
+    /// By number: how each dump that waits is told to begin, and each that is under way to end.
+    begin: HashMap<u64, oneshot::Sender<()>>,
+    end: HashMap<u64, CancellationToken>,
+}
+
+/// A place among those who dump a worker or wait to; given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    dumpers: Dumpers,
+    worker: WorkerAddress,
+    id: u64,
+    /// Cancelled when the dump has to make way for others.
+    pub(super) makes_way: CancellationToken,
+}
+
+impl Dumpers {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a turn to dump a worker.
+    ///
+    /// # Errors
+    /// If too many wait, or for too long.
+    pub(super) async fn turn(
+        &self,
+        worker: WorkerAddress,
+        peer: Option<&Arc<Peer>>,
+    ) -> Result<Place, Status> {
+        let peer = peer.map_or(0, |peer| Arc::as_ptr(peer).addr());
+        let (place, mut begun) = self.ask(worker, peer)?;
+        let until = Instant::now() + WAIT_TIMEOUT;
+        loop {
+            let look = self.make_way(&place.worker).min(until);
+            select! {
+                begun = &mut begun => return begun.map(|()| place).map_err(|_lost| stopping()),
+                () = sleep_until(look) => {}
+            }
+            if Instant::now() >= until {
+                return Err(busy(&place.worker));
+            }
+        }
+    }
+
+    fn ask(
+        &self,
+        worker: WorkerAddress,
+        peer: usize,
+    ) -> Result<(Place, oneshot::Receiver<()>), Status> {
+        let mut state = self.lock();
+        let id = state.next_id;
+        state.next_id += 1;
+        let turns = state.workers.entry(worker.clone()).or_default();
+        let asked = turns.ask(Dumper { id, peer }, Instant::now());
+        let (begin, begun) = oneshot::channel();
+        match asked {
+            Asked::Refused => return Err(busy(&worker)),
+            Asked::Begun => drop(begin.send(())),
+            Asked::Waits => drop(state.begin.insert(id, begin)),
+        }
+        let makes_way = CancellationToken::new();
+        state.end.insert(id, makes_way.clone());
+        Ok((Place { dumpers: self.clone(), worker, id, makes_way }, begun))
+    }
+
+    /// Tells the slowest dump to end if that lets another one begin; when to look again.
+    fn make_way(&self, worker: &WorkerAddress) -> Instant {
+        let (mut state, now) = (self.lock(), Instant::now());
+        let State { workers, end, .. } = &mut *state;
+        let Some(turns) = workers.get_mut(worker) else { return now + WAIT_TIMEOUT };
+        if let Some(slowest) = turns.evict(now).and_then(|id| end.get(&id)) {
+            slowest.cancel();
+        }
+        turns.next_look(now)
+    }
+}
+
+impl Place {
+    /// So many records were taken by the client.
+    pub(super) fn take(&self, records: usize) {
+        if let Some(turns) = self.dumpers.lock().workers.get_mut(&self.worker) {
+            turns.take(self.id, records, Instant::now());
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.dumpers.lock();
+        let State { workers, begin, end, .. } = &mut *state;
+        begin.remove(&self.id);
+        end.remove(&self.id);
+        let Some(turns) = workers.get_mut(&self.worker) else { return };
+        turns.end(self.id);
+        while let Some(next) = turns.grant(Instant::now()) {
+            // Who has gone away gives the place back.
+            let _gone = begin.remove(&next.id).map(|begin| begin.send(()));
+        }
+        if turns.is_empty() {
+            workers.remove(&self.worker);
+        }
+    }
+}
+
+fn busy(worker: &WorkerAddress) -> Status {
+    let id = worker.worker.as_str();
+    Status::resource_exhausted(format!(
+        "worker {id} has {DUMPS_MAX} dumps under way, the limit: retry later"
+    ))
+}

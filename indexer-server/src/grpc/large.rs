@@ -1,0 +1,81 @@
+//! Work that takes long, beside the runtime: a few at a time, and one of each connection.
+
+use super::status::stopping;
+use kvasir_process::net::Peer;
+use std::{num::NonZero, sync::Arc, thread};
+use tokio::{sync::Semaphore, task::spawn_blocking};
+use tonic::Status;
+
+/// Most large queries at a time, however many cores there are.
+const AT_ONCE_MAX: usize = 8;
+/// One core in so many works on large queries.
+const CORES_FRACTION: usize = 2;
+
+/// Turns of the connections for large work. Clones share them.
+#[derive(Debug, Clone)]
+pub(super) struct Large(Arc<Semaphore>);
+
+impl Large {
+    pub(super) fn new() -> Self {
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        Self(Arc::new(Semaphore::new((cores / CORES_FRACTION).clamp(1, AT_ONCE_MAX))))
+    }
+
+    /// Does some work once it is its turn. Turns come in the order in which connections asked for them, and each
+    /// connection waits for one at a time, however much it has asked for. Nothing is done for a caller that goes away
+    /// while it waits.
+    pub(super) async fn run<T: Send + 'static>(
+        self,
+        peer: Option<Arc<Peer>>,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Status> {
+        let acquire = |turns: Arc<Semaphore>| async {
+            turns.acquire_owned().await.map_err(|_closed| stopping())
+        };
+        let own = match peer {
+            Some(peer) => Some(acquire(Arc::clone(&peer.turn)).await?),
+            None => None,
+        };
+        let turn = acquire(self.0).await?;
+        let done = spawn_blocking(move || {
+            let _turns = (own, turn);
+            work()
+        });
+        done.await.map_err(|error| {
+            tracing::error!(%error, "a query could not be answered");
+            Status::internal("the server failed to answer the query; see its log")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::{FutureExt, poll};
+    use std::{
+        pin::pin,
+        sync::{
+            atomic::{AtomicBool, Ordering},
+            mpsc,
+        },
+    };
+
+    #[tokio::test]
+    async fn work_waits_for_its_turn_and_nobody_does_it_for_who_has_left() {
+        let large = Large(Arc::new(Semaphore::new(1)));
+        let (finish, finished) = mpsc::channel::<()>();
+        let mut first = pin!(large.clone().run(None, move || finished.recv().is_ok()));
+        assert!(poll!(&mut first).is_pending());
+        let is_done = Arc::new(AtomicBool::new(false));
+        let done = Arc::clone(&is_done);
+        let second = large.clone().run(None, move || done.store(true, Ordering::Release));
+        let mut second = second.boxed();
+        let mut third = pin!(large.run(None, || 3));
+        assert!(poll!(&mut second).is_pending() && poll!(&mut third).is_pending());
+        drop(second);
+        finish.send(()).expect("it works");
+        assert!(first.await.expect("an end"));
+        assert_eq!(third.await.expect("a turn"), 3);
+        assert!(!is_done.load(Ordering::Acquire));
+    }
+}

@@ -1,0 +1,94 @@
+//! How large a query is, before it is answered.
+
+use crate::partitions::Partition;
+use kvasir_proto::convert::{FindQuery, QueryInput};
+
+/// Bounds of a small query. A pure rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Small {
+    /// Most work, in units of about 0.1 us.
+    work: usize,
+    /// Most ranks in its answer.
+    pub(super) matches: usize,
+}
+
+/// What is answered at once; it takes a millisecond at most. Whatever is larger has to wait for its turn.
+pub(super) const SMALL: Small = Small { work: 8_192, matches: 4_096 };
+
+/// Tokens that are hashed in a unit of work.
+const UNIT_TOKENS: usize = 32;
+/// Ranks that are listed in it,
+const UNIT_LISTED: usize = 8;
+/// those whose sets of holders are compared with it, for one block,
+const UNIT_COMPARED: usize = 16_384;
+/// and those of which one name is looked up, where ranks have names of their own.
+const UNIT_NAMES: usize = 8;
+
+impl Small {
+    pub(super) fn are_exceeded(self, query: &FindQuery, partition: &Partition) -> bool {
+        let ranks = partition.ranks();
+        self.is_answer_larger(query, ranks)
+            || work(query, partition.block_size(), ranks) > self.work
+    }
+
+    /// Whether the answer is known to have more ranks.
+    fn is_answer_larger(self, query: &FindQuery, ranks: usize) -> bool {
+        let asked_for = query.top_k.unwrap_or(usize::MAX);
+        let is_filtered = query.workers.is_some();
+        query.minimum_overlap_blocks == 0 && !is_filtered && ranks.min(asked_for) > self.matches
+    }
+}
+
+/// The most work that a query may be among so many ranks.
+fn work(query: &FindQuery, block_size: u32, ranks: usize) -> usize {
+    let block_tokens = usize::try_from(block_size).unwrap_or(usize::MAX).max(1);
+    let (tokens, blocks, names) = match &query.input {
+        QueryInput::Tokens { tokens, .. } => (tokens.count(), tokens.count() / block_tokens, 0),
+        QueryInput::Locals(locals) => (0, locals.len(), 0),
+        QueryInput::Names(names) => (0, names.len(), names.len()),
+    };
+    tokens / UNIT_TOKENS
+        + ranks / UNIT_LISTED
+        + blocks.saturating_mul(ranks) / UNIT_COMPARED
+        + names.saturating_mul(ranks) / UNIT_NAMES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kvasir_proto::types::{BlockName, LocalHash, PartitionKey, TierSet};
+
+    fn query(input: QueryInput) -> FindQuery {
+        FindQuery {
+            partition: PartitionKey::new("m", "").expect("a short name"),
+            block_size: None,
+            input,
+            tiers: TierSet::ALL,
+            workers: None,
+            minimum_overlap_blocks: 1,
+            top_k: None,
+        }
+    }
+
+    #[test]
+    fn prompts_of_large_fleets_are_small_and_names_of_many_ranks_are_not() {
+        let locals = |blocks| query(QueryInput::Locals(vec![LocalHash(1); blocks]));
+        // A prompt of 128 Ki tokens, 4,096 ranks.
+        assert!(work(&locals(8_192), 16, 4_096) < SMALL.work);
+        assert!(work(&locals(1), 16, 200_000) > SMALL.work);
+        let names = |names| query(QueryInput::Names(vec![BlockName(1); names]));
+        assert!(work(&names(64), 16, 512) < SMALL.work);
+        assert!(work(&names(7_000), 16, 64) > SMALL.work);
+    }
+
+    #[test]
+    fn answers_with_all_ranks_are_large_where_these_are_many() {
+        let mut all = query(QueryInput::Locals(vec![LocalHash(1)]));
+        assert!(!SMALL.is_answer_larger(&all, 100_000), "as many as hold the first block");
+        all.minimum_overlap_blocks = 0;
+        assert!(SMALL.is_answer_larger(&all, SMALL.matches + 1));
+        assert!(!SMALL.is_answer_larger(&all, SMALL.matches));
+        all.top_k = Some(10);
+        assert!(!SMALL.is_answer_larger(&all, 100_000));
+    }
+}

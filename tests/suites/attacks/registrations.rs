@@ -1,0 +1,102 @@
+//! Registrations: workers that hold no blocks, and as much of everything else as they may.
+
+use crate::harness::{PATIENCE, Siege};
+use anyhow::{Context, Result, ensure};
+use futures::future::try_join_all;
+use kvasir_proto::limits::{
+    NAME_BYTES_MAX, PARTITIONS_MAX, WORKER_ENDPOINTS_MAX, WORKER_LABELS_MAX, WORKERS_MAX,
+};
+use kvasir_proto::pb;
+use kvasir_tests::client;
+use kvasir_tests::demo::metrics;
+use std::net::SocketAddr;
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+use tonic::Code;
+
+/// Most sockets of endpoints, however many files the server may open.
+const SOCKETS_MAX: usize = 8_192;
+/// Connections that register at a time.
+const ATTACKERS: usize = 8;
+
+/// Registers workers until there are as many as there may be, or one is refused: how many there are.
+async fn fill(
+    server: SocketAddr,
+    worker: impl Fn(usize) -> pb::RegisterWorkerRequest,
+) -> Result<usize> {
+    let worker = &worker;
+    let attackers = (0..ATTACKERS).map(async |attacker| {
+        let mut indexer = client::connect(server).await?;
+        let mut registered = 0;
+        // The healthy client has a worker, too.
+        for number in (attacker..WORKERS_MAX - 1).step_by(ATTACKERS) {
+            match indexer.register_worker(worker(number)).await {
+                Ok(_created) => registered += 1,
+                Err(refused) => {
+                    ensure!(refused.code() == Code::ResourceExhausted, "{refused}");
+                    println!("after {registered}: {refused}");
+                    break;
+                }
+            }
+        }
+        anyhow::Ok(registered)
+    });
+    let filled = timeout(4 * PATIENCE, try_join_all(attackers)).await;
+    Ok(filled.context("the registrations are late")??.into_iter().sum())
+}
+
+/// A name that nobody else has, of some length.
+fn long(number: usize, bytes: usize) -> String {
+    format!("{number:0bytes$}")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_many_workers_with_many_small_entries_as_there_may_be_fit() -> Result<()> {
+    let siege = Siege::begin(&[]).await?;
+    let registered = fill(siege.grpc(), |number| pb::RegisterWorkerRequest {
+        worker_id: long(number, NAME_BYTES_MAX),
+        model: long(number % (PARTITIONS_MAX - 1), NAME_BYTES_MAX),
+        tenant: long(number % (PARTITIONS_MAX - 1), NAME_BYTES_MAX),
+        block_size: 16,
+        profile: Some(pb::WorkerProfile {
+            labels: (0..WORKER_LABELS_MAX).map(label).collect(),
+            ..Default::default()
+        }),
+        ..Default::default()
+    })
+    .await?;
+    println!("{registered} workers, memory {:?}", siege.memory()?);
+    let page = metrics::get(siege.http(), "/metrics").await?.1;
+    println!("{} bytes of metrics, memory {:?}", page.len(), siege.memory()?);
+    siege.end().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_many_endpoints_as_there_may_be_fit() -> Result<()> {
+    let siege = Siege::begin(&[]).await?;
+    let mut engines = Vec::new();
+    for host in 1..=WORKER_ENDPOINTS_MAX as u8 {
+        // Connections are made, and nobody accepts them.
+        engines.push(TcpListener::bind((format!("127.0.0.{host}"), 0)).await?);
+    }
+    let endpoints = engines.iter().map(|at| {
+        let endpoint = format!("tcp://{}", at.local_addr()?);
+        Ok(pb::EngineEndpoint { endpoint, ..Default::default() })
+    });
+    let endpoints: Vec<_> = endpoints.collect::<Result<_>>()?;
+    let registered = fill(siege.grpc(), |number| pb::RegisterWorkerRequest {
+        worker_id: long(number, NAME_BYTES_MAX),
+        model: "m".to_owned(),
+        block_size: 16,
+        endpoints: endpoints.clone(),
+        ..Default::default()
+    })
+    .await?;
+    println!("{registered} workers, memory {:?}", siege.memory()?);
+    ensure!(registered * WORKER_ENDPOINTS_MAX <= SOCKETS_MAX, "{registered} workers");
+    siege.end().await
+}
+
+fn label(number: usize) -> pb::Label {
+    pb::Label { key: number.to_string(), value: String::new() }
+}
