@@ -129,7 +129,7 @@ async fn workers_without_an_address_are_left_alone_and_named() -> Result<()> {
     let mut fleet =
         Fleet::start(both(1, FAST), &["--tokens", "none", "--mode", "round-robin"]).await?;
     let nowhere = profile(WorkerRole::Both, "127.0.0.1:1".parse()?);
-    let unknown = kvasir_proto::pb::WorkerProfile { labels: [].into(), ..nowhere };
+    let unknown = kvasir_proto::pb::WorkerProfile { labels: Vec::new(), ..nowhere };
     fleet.register("unknown", unknown, Vec::new()).await?;
     for number in 0..4 {
         fleet.complete(&prompt(&number.to_string())).await?;

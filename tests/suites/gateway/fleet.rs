@@ -59,7 +59,7 @@ pub fn engine(step: u64) -> ServerConfig {
 pub fn profile(role: pb::WorkerRole, http: SocketAddr) -> pb::WorkerProfile {
     pb::WorkerProfile {
         role: role.into(),
-        labels: [("http".to_owned(), format!("http://{http}"))].into(),
+        labels: vec![pb::Label { key: "http".to_owned(), value: format!("http://{http}") }],
         ..Default::default()
     }
 }
