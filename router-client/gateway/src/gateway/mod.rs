@@ -182,7 +182,9 @@ impl Gateway {
                 Err(Failure::Final(error)) => return Err(error),
                 // It may be the only one that the request allows.
                 Err(Failure::Unaddressed) if leaves_out_unaddressed => {
-                    return Err(ApiError::overloaded("the address of the worker's engine is not known"));
+                    return Err(ApiError::overloaded(
+                        "the address of the worker's engine is not known",
+                    ));
                 }
                 Err(Failure::Unaddressed) => {
                     leaves_out_unaddressed = true;
