@@ -147,10 +147,11 @@ def breaks(client: OpenAI, model: str) -> None:
 
 
 def main() -> None:
-    case, url, model = sys.argv[1:]
+    asked, url, model = sys.argv[1:]
     client = OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=60.0)
     cases = (answers, models, errors, leaves, hints, turns, breaks)
-    {at.__name__: at for at in cases}[case](client, model)
+    for case in asked.split(","):
+        {at.__name__: at for at in cases}[case](client, model)
 
 
 if __name__ == "__main__":

@@ -108,7 +108,8 @@ impl ApiRequest {
         let prompt = self.body.get("prompt").ok_or_else(refused)?;
         let one = |value: &Value| match value {
             Value::String(text) => Some(Prompt::Text(text.clone())),
-            list => read_tokens(list).filter(|at| !at.is_empty()).map(Prompt::Tokens),
+            Value::Array(_) => read_tokens(value).filter(|at| !at.is_empty()).map(Prompt::Tokens),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
         };
         if let Some(only) = one(prompt) {
             return Ok(vec![only]);

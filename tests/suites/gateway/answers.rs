@@ -22,9 +22,7 @@ async fn the_openai_client_is_served() -> Result<()> {
     let file = file.display().to_string();
     let flags = ["--tokenizer", &file, "--body-bytes", "512KiB", "--record", &path];
     let mut fleet = Fleet::start(both(2, FAST), &flags).await?;
-    for case in ["answers", "models", "errors", "hints"] {
-        fleet.ask(case).await?;
-    }
+    fleet.ask("answers,models,errors,hints").await?;
     fleet.idle().await?;
     // The engines had computed what they were asked for again, and the gateway's tokens are theirs.
     fleet.exact().await?;
@@ -129,7 +127,7 @@ async fn workers_without_an_address_are_left_alone_and_named() -> Result<()> {
     let mut fleet =
         Fleet::start(both(1, FAST), &["--tokens", "none", "--mode", "round-robin"]).await?;
     let nowhere = profile(WorkerRole::Both, "127.0.0.1:1".parse()?);
-    let unknown = kvasir_proto::pb::WorkerProfile { labels: [].into(), ..nowhere };
+    let unknown = kvasir_proto::pb::WorkerProfile { labels: Vec::new(), ..nowhere };
     fleet.register("unknown", unknown, Vec::new()).await?;
     for number in 0..4 {
         fleet.complete(&prompt(&number.to_string())).await?;

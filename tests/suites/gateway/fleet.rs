@@ -59,7 +59,7 @@ pub fn engine(step: u64) -> ServerConfig {
 pub fn profile(role: pb::WorkerRole, http: SocketAddr) -> pb::WorkerProfile {
     pb::WorkerProfile {
         role: role.into(),
-        labels: [("http".to_owned(), format!("http://{http}"))].into(),
+        labels: vec![pb::Label { key: "http".to_owned(), value: format!("http://{http}") }],
         ..Default::default()
     }
 }
@@ -164,19 +164,19 @@ impl Fleet {
         Ok(())
     }
 
-    /// Runs a case of the Python client, and returns what it printed.
-    pub async fn ask(&self, case: &str) -> Result<String> {
+    /// Runs cases of the Python client, with commas between, and returns what they printed.
+    pub async fn ask(&self, cases: &str) -> Result<String> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("gateway/check");
         let url = format!("http://{}", self.gateway.addresses.grpc);
         let output = Command::new(script)
             .arg(place::cache().join("openai-client"))
-            .args([case, &url, MODEL])
+            .args([cases, &url, MODEL])
             .kill_on_drop(true)
             .output()
             .await?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let gateway = self.gateway.output();
-        ensure!(output.status.success(), "{case}: {}\n{gateway}", text(&output.stderr));
+        ensure!(output.status.success(), "{cases}: {}\n{gateway}", text(&output.stderr));
         Ok(text(&output.stdout))
     }
 

@@ -195,13 +195,21 @@ impl Gateway {
         let job = self.job(caller, request, began).await?;
         let mut hints = job.hints.clone();
         let mut failures: Vec<String> = Vec::new();
+        let mut leaves_out_unaddressed = false;
         loop {
             match self.attempt(&job, &hints, ending).await {
                 Ok(response) => return Ok(response),
                 // A worker failed before: that says more than that nobody is left.
                 Err(Failure::Final(_)) if !failures.is_empty() => break,
                 Err(Failure::Final(error)) => return Err(error),
+                // It may be the only one that the request allows.
+                Err(Failure::Unaddressed) if leaves_out_unaddressed => {
+                    return Err(ApiError::overloaded(
+                        "the address of the worker's engine is not known",
+                    ));
+                }
                 Err(Failure::Unaddressed) => {
+                    leaves_out_unaddressed = true;
                     for worker in self.parts.directory.unaddressed(&job.target.partition) {
                         hints = hints.excluding(&worker);
                     }
@@ -249,11 +257,11 @@ impl Gateway {
         let mut serving = self.serving(job, placement, next.is_some());
         let answer = self.ask(job, &mut serving, body).await?;
         if !answer.status().is_success() {
-            return self.pass_on(answer, serving, ending).await;
+            return self.pass_on(job, answer, serving, ending).await;
         }
         match job.request.is_stream {
             true => self.stream(job, answer, (serving, next), ending).await,
-            false => self.whole(answer, (serving, next), ending).await,
+            false => self.whole(job, answer, (serving, next), ending).await,
         }
     }
 
@@ -344,6 +352,7 @@ impl Gateway {
     /// An answer that is no success: the engine's refusal goes to the client, its failure to the next worker.
     async fn pass_on(
         &self,
+        job: &Job,
         answer: Answer,
         mut serving: Serving,
         ending: &mut Ending,
@@ -354,8 +363,7 @@ impl Gateway {
         if is_failure {
             return Err(serving.fail(format!("status {status}")));
         }
-        let deadline = Instant::now() + self.config.engines.answer_timeout;
-        let whole = match self.alive(&mut serving, deadline, answer.whole()).await {
+        let whole = match self.alive(&mut serving, job.deadline, answer.whole()).await {
             Some(Ok(whole)) => whole,
             Some(Err(error)) => return Err(serving.fail(error.to_string())),
             None => return Err(serving.fail("no answer in time".to_owned())),
@@ -368,12 +376,12 @@ impl Gateway {
     /// An answer that comes as a whole.
     async fn whole(
         self: &Arc<Self>,
+        job: &Job,
         answer: Answer,
         (mut serving, next): (Serving, Option<NextTurn>),
         ending: &mut Ending,
     ) -> Result<Response, Failure> {
-        let deadline = Instant::now() + self.config.engines.answer_timeout;
-        let whole = match self.alive(&mut serving, deadline, answer.whole()).await {
+        let whole = match self.alive(&mut serving, job.deadline, answer.whole()).await {
             Some(Ok(whole)) => whole,
             Some(Err(error)) => return Err(serving.fail(error.to_string())),
             None => return Err(serving.fail("no answer in time".to_owned())),

@@ -33,7 +33,7 @@ pub struct Tokens {
 #[derive(Debug)]
 enum Source {
     Files(Arc<Tokenizers>),
-    Render(Renderer),
+    Render(Box<Renderer>),
     None,
 }
 
@@ -87,7 +87,7 @@ impl Tokens {
     pub fn new(config: &TokensConfig, renderer: Renderer) -> Result<Self, FileError> {
         let source = match config.source {
             TokenSource::File => Source::Files(Arc::new(Tokenizers::read(&config.files)?)),
-            TokenSource::Render => Source::Render(renderer),
+            TokenSource::Render => Source::Render(Box::new(renderer)),
             TokenSource::None => Source::None,
         };
         Ok(Self { source, cache: TokenCache::new(config.cache_bytes) })

@@ -11,6 +11,7 @@ use std::io::{self, Write};
 const INDENT_MAX: usize = 16;
 
 /// The filter `tojson`.
+#[expect(clippy::needless_pass_by_value, reason = "as the template engine calls filters")]
 pub(super) fn tojson(value: Value, options: Kwargs) -> Result<Value, Error> {
     let indent: Option<usize> = options.get("indent")?;
     // Python's text is not escaped for ASCII in templates; the order of keys is as sent.

@@ -2,6 +2,9 @@
 
 use super::python_json::tojson;
 use crate::request::ApiRequest;
+use jiff::Timestamp;
+use jiff::fmt::strtime;
+use jiff::tz::TimeZone;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, Error, ErrorKind};
 use minijinja_contrib::pycompat::unknown_method_callback;
@@ -99,7 +102,8 @@ fn plain(message: &Value) -> Option<Value> {
             part.get("text").filter(|_| is_text).and_then(Value::as_str).map(str::to_owned)
         };
         let texts: Option<Vec<_>> = parts.iter().map(text).collect();
-        message["content"] = Value::String(texts?.join("\n"));
+        let text = Value::String(texts?.join("\n"));
+        message.as_object_mut()?.insert("content".to_owned(), text);
     }
     let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
     for call in calls.into_iter().flatten() {
@@ -120,8 +124,8 @@ fn special_token(token: Option<&Value>) -> String {
 
 /// Today, in UTC.
 fn strftime_now(format: &str) -> Result<String, Error> {
-    let now = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC);
-    let text = jiff::fmt::strtime::format(format, &now);
+    let now = Timestamp::now().to_zoned(TimeZone::UTC);
+    let text = strtime::format(format, &now);
     text.map_err(|error| Error::new(ErrorKind::InvalidOperation, error.to_string()))
 }
 
