@@ -177,15 +177,17 @@ async fn an_engine_that_stops_ends_its_streams_with_an_error() {
         json!({"prompt": [1, 2, 3], "max_tokens": 3_000, "stream": true, "ignore_eos": true});
     let mut streaming = Streaming::post(engine.address(), "/v1/completions", &body).await;
     streaming.event().await.expect("a token");
-    let stopping = tokio::spawn(engine.stop());
-    let error = loop {
-        let event = streaming.event().await.expect("an error before the end");
-        if event.get("error").is_some() {
-            break event;
+    let error = async {
+        loop {
+            let event = streaming.event().await.expect("an error before the end");
+            if event.get("error").is_some() {
+                break event;
+            }
         }
     };
+    let (stopped, error) = tokio::join!(engine.stop(), error);
+    stopped.expect("an end");
     assert_eq!(error["error"]["message"], "the engine has stopped");
-    stopping.await.expect("a task").expect("an end");
 }
 
 #[test]

@@ -3,8 +3,10 @@
 
 mod answers;
 mod disaggregated;
+mod drive;
 mod exact;
 mod harness;
 mod metrics;
 mod process;
 mod refusals;
+mod replayed;
