@@ -15,7 +15,9 @@ pub enum TargetError {
     #[error("has {0} bytes, the limit is {NAME_BYTES_MAX}")]
     TooLong(usize),
     /// It is not a host and a port alone.
-    #[error("{0:?} must be host:port, http://host:port or https://host:port, such as 10.0.0.2:50051")]
+    #[error(
+        "{0:?} must be host:port, http://host:port or https://host:port, such as 10.0.0.2:50051"
+    )]
     Malformed(String),
 }
 
@@ -115,8 +117,9 @@ mod tests {
             "hôst:1",
             "http://http://a:1",
         ] {
-            let expected =
-                format!("{text:?} must be host:port, http://host:port or https://host:port, such as 10.0.0.2:50051");
+            let expected = format!(
+                "{text:?} must be host:port, http://host:port or https://host:port, such as 10.0.0.2:50051"
+            );
             assert_eq!(read_target(text).map_err(|error| error.to_string()), Err(expected));
         }
         let long = format!("{}:1", "h".repeat(NAME_BYTES_MAX));

@@ -123,8 +123,9 @@ async fn targets_need_no_scheme_and_what_can_be_none_is_refused_at_once() {
     assert!(answer.best().is_some_and(|best| best.blocks == 4 && best.connected));
 
     for bad in ["host", "ftp://127.0.0.1:1", "127.0.0.1:0", "http://127.0.0.1:1/path"] {
-        let expected =
-            format!("{bad:?} must be host:port, http://host:port or https://host:port, such as 10.0.0.2:50051");
+        let expected = format!(
+            "{bad:?} must be host:port, http://host:port or https://host:port, such as 10.0.0.2:50051"
+        );
         let refused = IndexerClient::connect(bad, config.clone()).map(drop).expect_err(bad);
         assert_eq!(refused.to_string(), format!("endpoint {expected}"));
         let refused = ShardedClient::connect([[bad]], &sharded).map(drop).expect_err(bad);

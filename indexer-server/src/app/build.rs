@@ -97,7 +97,8 @@ impl App {
         let opened =
             open_checkpoints(&config, written, &ingest, &mut registry, broker.as_ref()).await?;
         let (checkpoint_parts, checkpoints) = opened.unzip();
-        let siblings = Siblings::new((&config.siblings, &config.dialer), writer.clone(), &mut registry)?;
+        let siblings =
+            Siblings::new((&config.siblings, &config.dialer), writer.clone(), &mut registry)?;
         let parts = Parts {
             checkpoints,
             finder: Finder::new(Arc::clone(&partitions), origin, query_metrics.clone()),

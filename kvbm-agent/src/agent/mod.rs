@@ -153,7 +153,8 @@ impl Agent {
         let zmq = Zmq::start(&feed, config.zmq, publishing, replaying).await?;
         let loads_service = loads.service(&feed, config.service, heartbeat_interval, &stop_service);
         let serving = (service, loads_service, sources.ingest);
-        let (local, port_metrics) = serve_local((config.listen, config.tls), serving, &mut service_tasks).await?;
+        let (local, port_metrics) =
+            serve_local((config.listen, config.tls), serving, &mut service_tasks).await?;
         let mut registration = config.registration;
         let scheme = if has_tls { "https" } else { "http" };
         if let (Some(registration), Some(local)) = (&mut registration, local) {

@@ -274,8 +274,15 @@ fn advertised(options: &Options) -> Result<Option<String>, ConfigError> {
     let url = if has_tls && !url.contains("://") { &format!("https://{url}") } else { url };
     let url = target("advertise", url)?;
     if is_tls(&url) != has_tls {
-        let why = if has_tls { "write https://, for tls-cert is set" } else { "set tls-cert, or write http://" };
-        return Err(ConfigError::invalid("advertise", format!("{url:?} is not what is served: {why}")));
+        let why = if has_tls {
+            "write https://, for tls-cert is set"
+        } else {
+            "set tls-cert, or write http://"
+        };
+        return Err(ConfigError::invalid(
+            "advertise",
+            format!("{url:?} is not what is served: {why}"),
+        ));
     }
     Ok(Some(url))
 }
@@ -286,7 +293,8 @@ fn indexers(given: &[String], dialer: &Dialer) -> Result<Vec<String>, ConfigErro
         let why = format!("{} are too many, the limit is {INDEXERS_MAX}", given.len());
         return Err(ConfigError::invalid(FIELD, why));
     }
-    let indexers = given.iter().map(|text| dialled(FIELD, text, dialer)).collect::<Result<Vec<_>, _>>()?;
+    let indexers =
+        given.iter().map(|text| dialled(FIELD, text, dialer)).collect::<Result<Vec<_>, _>>()?;
     let mut seen = BTreeSet::new();
     if let Some(twice) = indexers.iter().find(|url| !seen.insert(*url)) {
         let why = format!("{twice:?} is given twice: it would receive everything twice");

@@ -241,8 +241,7 @@ fn an_index_on_another_machine_must_reach_the_agent() {
         assert_eq!(config(&[&[far], enough].concat()).warnings, [""; 0], "{enough:?}");
     }
     let everywhere = ["--listen=0.0.0.0:1", "--insecure=true"];
-    let why =
-        "advertise: is required where listen is every address: indexes ask there for what they missed";
+    let why = "advertise: is required where listen is every address: indexes ask there for what they missed";
     assert_eq!(refusal(&everywhere), why);
 }
 

@@ -133,7 +133,10 @@ impl ProcessOptions {
             let given = [("tls-client-ca", &client_ca), ("tls-client-crl", &client_crl)];
             let given = given.into_iter().find(|(_, file)| file.is_some());
             return given.map_or(Ok(None), |(field, _)| {
-                Err(ConfigError::invalid(field, "needs tls-cert and tls-key: without them there is no TLS"))
+                Err(ConfigError::invalid(
+                    field,
+                    "needs tls-cert and tls-key: without them there is no TLS",
+                ))
             });
         };
         if client_crl.is_some() && client_ca.is_none() {

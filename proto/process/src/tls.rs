@@ -154,11 +154,8 @@ fn reason(error: &io::Error) -> (&'static str, String) {
             ("other", fault.to_string())
         };
     }
-    let gone = [
-        io::ErrorKind::UnexpectedEof,
-        io::ErrorKind::ConnectionReset,
-        io::ErrorKind::BrokenPipe,
-    ];
+    let gone =
+        [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
     if error.kind() == io::ErrorKind::TimedOut {
         (TIMED_OUT, "the client said nothing".to_owned())
     } else if gone.contains(&error.kind()) {

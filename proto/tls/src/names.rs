@@ -1,9 +1,7 @@
 //! Whom a certificate names.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use x509_parser::{
-    certificate::X509Certificate, extensions::GeneralName, prelude::FromDer,
-};
+use x509_parser::{certificate::X509Certificate, extensions::GeneralName, prelude::FromDer};
 
 /// The names in a certificate that was verified.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

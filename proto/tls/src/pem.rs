@@ -1,6 +1,8 @@
 //! PEM files.
 
 use crate::{Problem, TlsError, error::FILE_BYTES_MAX};
+#[cfg(feature = "server")]
+use rustls::pki_types::CertificateRevocationListDer;
 use rustls::{
     RootCertStore,
     pki_types::{
@@ -8,8 +10,6 @@ use rustls::{
         pem::{self, PemObject},
     },
 };
-#[cfg(feature = "server")]
-use rustls::pki_types::CertificateRevocationListDer;
 use std::{fs::File, io::Read, path::PathBuf};
 
 /// A file, and the option that names it.

@@ -87,7 +87,9 @@ fn what_is_no_such_file_is_named_without_its_text() {
         format!("-----BEGIN PRIVATE KEY\n{secret}\n"),
         format!("-----BEGIN PRIVATE KEY-----\n{secret}"),
         format!("-----BEGIN PRIVATE KEY-----\n{secret}!\n-----END PRIVATE KEY-----\n"),
-        format!("-----BEGIN ENCRYPTED PRIVATE KEY-----\n{secret}\n-----END ENCRYPTED PRIVATE KEY-----\n"),
+        format!(
+            "-----BEGIN ENCRYPTED PRIVATE KEY-----\n{secret}\n-----END ENCRYPTED PRIVATE KEY-----\n"
+        ),
     ] {
         fs::write(&key, &text).expect("a file");
         let contents = source.read().expect("a file");

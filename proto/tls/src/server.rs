@@ -8,10 +8,7 @@ use crate::{
 use rustls::{
     Error, ServerConfig,
     crypto::{CryptoProvider, ring},
-    server::{
-        NoServerSessionStorage, WebPkiClientVerifier,
-        danger::ClientCertVerifier,
-    },
+    server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
 };
 use std::{path::PathBuf, sync::Arc};
 use tokio_rustls::TlsAcceptor;
@@ -107,12 +104,11 @@ fn configs(files: &[Contents]) -> Result<Configs, TlsError> {
                 builder.with_client_cert_verifier(verifier(&provider, ca, client_crl, protocol)?)
             }
         };
-        let mut config =
-            builder.with_single_cert(cert.certificates()?, key.private_key()?).map_err(|error| {
-                match error {
-                    Error::InconsistentKeys(_) => key.unusable("is not the key of tls-cert"),
-                    error => key.unusable(error),
-                }
+        let mut config = builder
+            .with_single_cert(cert.certificates()?, key.private_key()?)
+            .map_err(|error| match error {
+                Error::InconsistentKeys(_) => key.unusable("is not the key of tls-cert"),
+                error => key.unusable(error),
             })?;
         config.alpn_protocols = vec![match protocol {
             Protocol::Grpc => b"h2".to_vec(),

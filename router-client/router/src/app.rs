@@ -119,7 +119,8 @@ fn start(
     let dialer = &config.process.dialer;
     let fleet = Arc::new(Fleet::new(config.router, config.pools.clone(), index));
     let reports = Arc::new(KvMetricsAggregator::new(config.report_stale_after));
-    let discovery = Discovery::new((&config.shards, dialer), Arc::clone(&fleet), Arc::clone(&reports));
+    let discovery =
+        Discovery::new((&config.shards, dialer), Arc::clone(&fleet), Arc::clone(&reports));
     let discovery = Arc::new(discovery?);
     let sync_status = Arc::new(SyncStatus::default());
 
@@ -141,7 +142,8 @@ fn start(
         config.queue_timeout,
         stop.clone(),
     );
-    let serving = serve((listener, config.process.tls.clone()), service, port_metrics, stop.clone());
+    let serving =
+        serve((listener, config.process.tls.clone()), service, port_metrics, stop.clone());
     tasks.spawn("grpc", async { Ok(serving.await?) });
     let pages = vec![busy_page(&fleet)];
     let metrics = Metrics::new(registry);

@@ -14,8 +14,8 @@ use kvasir_proto::convert::{
 };
 use kvasir_proto::pb;
 use kvasir_proto::types::{CopyMode, EngineKind, Incarnation, PartitionKey, WorkerId};
-use kvasir_tls::Dialer;
 use kvasir_tests::nats::NatsServer;
+use kvasir_tls::Dialer;
 use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT, SourcesConfig};
 use kvbm_agent::broker::{BrokerConfig, BrokerStatus, Delivery};
 use kvbm_agent::load::LoadConfig;

@@ -9,11 +9,11 @@ use kvasir_proto::pb;
 use kvasir_proto::types::{
     BlockName, CopyMode, Incarnation, KvEvent, LocalHash, PartitionKey, StoredBlock, Tier, WorkerId,
 };
-use kvasir_tls::Dialer;
 use kvasir_tests::client;
 use kvasir_tests::demo::metrics;
 use kvasir_tests::place::free_port;
 use kvasir_tests::server::Server;
+use kvasir_tls::Dialer;
 use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT, SourcesConfig};
 use kvbm_agent::load::LoadConfig;
 use kvbm_agent::service::ServiceConfig;

@@ -65,8 +65,7 @@ async fn a_whole_fleet_speaks_tls() -> Result<()> {
     let beside = ["--worker-id", "w", "--model", MODEL, "--block-size", &size, "--engine", "vllm"];
     let feeds = ["--source", &source, "--indexers", &first_url, "--journal-batches", "2"];
     let secured = flags(&[shows(&agent_paper), demands(&authority)]);
-    let mut agent =
-        Server::agent(&[&beside[..], &feeds[..], &texts(&secured)].concat()).await?;
+    let mut agent = Server::agent(&[&beside[..], &feeds[..], &texts(&secured)].concat()).await?;
     let secured = flags(&[shows(&paper), demands(&authority)]);
     let any = local(0);
     let mut first = Server::start_with(local(first_port), any, &texts(&secured)).await?;

@@ -52,7 +52,8 @@ async fn a_failed_handshake_does_not_hold_back_one_that_ends() -> Result<()> {
     let (authority, paper, _) = papers()?;
     let mut server = index(&shows(&paper)).await?;
     let config = client(&authority, None, &[&TLS13], b"h2")?;
-    let mut session = ClientConnection::new(Arc::clone(&config), ServerName::try_from("localhost")?)?;
+    let mut session =
+        ClientConnection::new(Arc::clone(&config), ServerName::try_from("localhost")?)?;
     let mut hello = Vec::new();
     session.write_tls(&mut hello)?;
     let mut slow = TcpStream::connect(server.addresses.grpc).await?;

@@ -102,7 +102,10 @@ pub async fn handshake(
 }
 
 /// Shakes hands and waits for the first byte of the server, which a gRPC server sends to those whom it lets in.
-pub async fn knock(address: SocketAddr, config: &Arc<ClientConfig>) -> Result<TlsStream<TcpStream>> {
+pub async fn knock(
+    address: SocketAddr,
+    config: &Arc<ClientConfig>,
+) -> Result<TlsStream<TcpStream>> {
     let knocked = timeout(PATIENCE, async {
         let mut stream = handshake(address, config).await?;
         let mut byte = [0];

@@ -10,8 +10,8 @@ async fn without_a_certificate_only_health_is_seen() -> Result<()> {
     // It is not ready: its agent's broker is not there.
     let nobody = ["--siblings", "http://127.0.0.1:1"].map(str::to_owned).to_vec();
     let mut server = index(&flags(&[shows(&paper), demands(&authority), nobody])).await?;
-    let [stranger, known] = [None, Some(&good)]
-        .map(|paper| client(&authority, paper, &[&TLS13], b"http/1.1"));
+    let [stranger, known] =
+        [None, Some(&good)].map(|paper| client(&authority, paper, &[&TLS13], b"http/1.1"));
     let (stranger, known) = (stranger?, known?);
     let at = server.addresses.http;
     ensure!(page(at, &stranger, "/livez").await? == (200, "ok\n".to_owned()));

@@ -6,8 +6,8 @@ use kvasir_proto::pb::event_ingest_client::EventIngestClient;
 use kvasir_proto::pb::publish_events_request::Message as Sent;
 use kvasir_proto::pb::publish_events_response::Message as Answered;
 use kvasir_proto::pb::{self, PublishEventsRequest, PublishEventsResponse};
-use kvasir_tls::Dialer;
 use kvasir_proto::types::{CopyMode, DpRank, Incarnation, KvEvent, PartitionKey, WorkerId};
+use kvasir_tls::Dialer;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
@@ -202,8 +202,6 @@ impl Uplink {
     }
 }
 
-pub(super) async fn connect(
-    (dialer, endpoint): (&Dialer, &str),
-) -> Result<Channel, UplinkError> {
+pub(super) async fn connect((dialer, endpoint): (&Dialer, &str)) -> Result<Channel, UplinkError> {
     Ok(dialer.connect(endpoint).await?)
 }

@@ -133,7 +133,10 @@ impl Pages {
     pub(super) async fn answer(&self, request: Request<Incoming>, sees: Sees) -> Page {
         let path = request.uri().path();
         if sees == Sees::Health && !["/livez", "/readyz"].contains(&path) {
-            return page(StatusCode::FORBIDDEN, Bytes::from_static(b"needs a client certificate\n"));
+            return page(
+                StatusCode::FORBIDDEN,
+                Bytes::from_static(b"needs a client certificate\n"),
+            );
         }
         if let Some(own) = self.own.iter().find(|own| own.path == path) {
             return answer_own(own, request).await;

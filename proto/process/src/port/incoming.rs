@@ -7,9 +7,7 @@ use std::{convert::Infallible, sync::Arc};
 use tonic::transport::server::Connected;
 
 /// The connections of a port, as tonic wants them.
-pub(super) fn incoming(
-    accepting: Accepting,
-) -> impl Stream<Item = Result<Socket, Infallible>> {
+pub(super) fn incoming(accepting: Accepting) -> impl Stream<Item = Result<Socket, Infallible>> {
     stream::unfold(accepting, |mut accepting| async {
         let socket = accepting.accept().await;
         Some((Ok(socket), accepting))

@@ -4,12 +4,12 @@ use kvasir_process::nats::NatsServers;
 use kvasir_process::options::{ProcessConfig, dialled, positive};
 use kvasir_process::text::{ServerUrl, Span};
 use kvasir_proto::limits::NAME_BYTES_MAX;
-use router_client::{Dialer, REPLICAS_MAX};
 use router_client::route::{
     ActiveConfig, BusyThresholds, ConfigError as SettingError, CostConfig, OutlierConfig,
     PreferenceWeights, QueueConfig, SelectConfig, SlowStart, SyncConfig, TierCredits, TrustConfig,
 };
 use router_client::router::{PoolsConfig, RouterConfig};
+use router_client::{Dialer, REPLICAS_MAX};
 use std::env;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -96,7 +96,8 @@ fn shards(given: &[String], dialer: &Dialer) -> Result<Vec<Vec<String>>, ConfigE
         return Err(ConfigError::invalid(FIELD, why));
     }
     let shard = |text: &String| {
-        let replicas: Result<Vec<_>, _> = text.split(',').map(|at| dialled(FIELD, at, dialer)).collect();
+        let replicas: Result<Vec<_>, _> =
+            text.split(',').map(|at| dialled(FIELD, at, dialer)).collect();
         let replicas = replicas?;
         if replicas.len() > REPLICAS_MAX {
             let why =
