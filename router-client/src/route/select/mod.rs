@@ -15,6 +15,8 @@ mod filter;
 mod mode;
 mod pick;
 mod question;
+#[cfg(test)]
+mod reference_test;
 mod score;
 mod selector;
 #[cfg(test)]
