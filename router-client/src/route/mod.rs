@@ -45,7 +45,7 @@ pub use queue::{
 pub use select::{
     BusyThresholds, Candidate, Candidates, Constraints, Decision, Explanation, Mode, Pin,
     PreferenceWeights, Preferences, PreferredLabel, Question, Reason, Removed, SelectConfig,
-    SelectError, Selector, SlowStart,
+    SelectError, Selector, SlowStart, Vitals,
 };
 pub use sessions::{
     SESSION_ID_BYTES_MAX, SESSION_TTL_MAX, SESSION_TTL_MIN, SESSIONS_MAX, Sessions,

@@ -1,13 +1,13 @@
 use super::config::{Filter, Hints, RouterConfig, RouterWorker};
 use super::error::RouteError;
-use super::index::{Held, Overlaps};
+use super::index::Overlaps;
 use super::waiting::Waiter;
 use super::workers::{Holders, Member, Workers};
 use crate::route::{
     ActiveLoads, AddError, BusyThresholds, Candidate, Candidates, ConfigError, Decision, Lane,
     Mode, NewRequest, Outliers, Preferences, PromptBlocks, Question, Queue, QueueConfig, RankId,
     RankLoad, Replication, RequestKey, RequestNotes, RouterId, Selector, Sessions, SharedBlocks,
-    SyncCounts, SyncMessage, TierBlocks, Trust, Update,
+    SyncCounts, SyncMessage, TierBlocks, Trust, Update, Vitals,
 };
 use kvasir_proto::convert::WorkerProfile;
 use kvasir_proto::types::{SequenceHash, WorkerId, WorkerKey};
@@ -379,14 +379,15 @@ impl State {
         let Pending { question, hints, chain, .. } = pending;
         let Self { workers, active, outliers, sessions, seeds, draws, selector, .. } = self;
         let window = selector.config().slow_start.window;
+        let outliers = Some(&*outliers).filter(|at| at.has_ejected(now));
         let candidates = Members {
             members: workers.members(),
             ranks: workers.ranks(),
-            are_settled: workers.are_settled(window, now),
+            are_settled: outliers.is_none() && workers.are_settled(window, now),
             held: workers.holders(&overlaps.by_rank),
             shared: active.shared(chain),
             active,
-            outliers: outliers.has_ejected(now).then_some(outliers),
+            outliers,
             now,
         };
         let session = hints.session.as_deref();
@@ -411,7 +412,7 @@ struct Members<'a> {
     members: &'a [Member],
     /// By number.
     ranks: &'a [RankId],
-    /// No worker joined so late that its age matters.
+    /// None failed of late, and none joined so late that its age matters.
     are_settled: bool,
     held: Holders,
     shared: SharedBlocks,
@@ -421,36 +422,42 @@ struct Members<'a> {
     now: Duration,
 }
 
-impl Members<'_> {
-    fn age(&self, member: &Member) -> Duration {
-        member.joined.map_or(Duration::MAX, |at| self.now.saturating_sub(at))
-    }
-}
-
 impl Candidates for Members<'_> {
     fn count(&self) -> usize {
         self.members.len()
     }
 
-    // In a call of its own, this would write down a lot that a decision does not read. It reads little of a member, too:
-    // members of a large fleet do not fit into the nearest cache.
-    #[inline(always)]
     fn at(&self, number: usize) -> Option<Candidate<'_>> {
-        let (member, rank) = (self.members.get(number)?, *self.ranks.get(number)?);
+        let member = self.members.get(number)?;
         let worker = &member.worker;
-        let nothing = Held { blocks: TierBlocks::default(), trust: Trust::Full };
-        let Held { blocks, trust } = self.held.of(number).unwrap_or(nothing);
+        let Vitals { load, shared_blocks, overlap } = self.vitals(number)?;
         let is_ejected = |outliers: &Outliers| outliers.is_ejected(&worker.key.worker, self.now);
         Some(Candidate {
             key: &worker.key,
             profile: &worker.profile,
             adapters: &worker.adapters,
+            load,
+            shared_blocks,
+            overlap,
+            trust: self.held.of(number).map_or(Trust::Full, |held| held.trust),
+            age: member.joined.map_or(Duration::MAX, |at| self.now.saturating_sub(at)),
+            is_ejected: self.outliers.is_some_and(is_ejected),
+        })
+    }
+
+    fn are_settled(&self) -> bool {
+        self.are_settled
+    }
+
+    // A decision asks this of each rank, and reads nothing of a member itself: the members of a large fleet do not fit
+    // into the nearest cache.
+    #[inline(always)]
+    fn vitals(&self, number: usize) -> Option<Vitals> {
+        let rank = *self.ranks.get(number)?;
+        Some(Vitals {
             load: self.active.load(rank),
             shared_blocks: self.shared.of(rank),
-            overlap: blocks,
-            trust,
-            age: if self.are_settled { Duration::MAX } else { self.age(member) },
-            is_ejected: self.outliers.is_some_and(is_ejected),
+            overlap: self.held.of(number).map_or_else(TierBlocks::default, |held| held.blocks),
         })
     }
 }

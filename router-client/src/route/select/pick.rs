@@ -4,8 +4,9 @@
 //! score or by turn writes no list of a thousand ranks.
 
 use super::decision::Reason;
-use super::question::{Candidate, Candidates};
+use super::question::Candidates;
 use super::score::Scorer;
+use crate::route::active::RankLoad;
 use std::cmp::Ordering;
 
 /// The number of who is chosen, and why.
@@ -13,8 +14,8 @@ pub(super) type Pick = Option<(usize, Reason)>;
 
 /// What a mode remembers of those who can be chosen.
 pub(super) trait Tally {
-    /// Looks at the next one.
-    fn look(&mut self, number: usize, candidate: &Candidate<'_>, scorer: &Scorer<'_>);
+    /// Looks at the next one, by its number, its score and its load.
+    fn look(&mut self, number: usize, score: f64, load: &RankLoad, scorer: &Scorer<'_>);
 }
 
 /// Finds the one whose turn it is, in the order of candidates: each has its turn, whoever comes or goes.
@@ -88,7 +89,7 @@ impl Turn {
 
 impl Tally for Turn {
     #[inline(always)]
-    fn look(&mut self, number: usize, _candidate: &Candidate<'_>, _scorer: &Scorer<'_>) {
+    fn look(&mut self, number: usize, _score: f64, _load: &RankLoad, _scorer: &Scorer<'_>) {
         self.add(number);
     }
 }
@@ -139,16 +140,14 @@ impl Lowest {
 
 impl Tally for Lowest {
     #[inline(always)]
-    fn look(&mut self, number: usize, candidate: &Candidate<'_>, scorer: &Scorer<'_>) {
+    fn look(&mut self, number: usize, score: f64, load: &RankLoad, scorer: &Scorer<'_>) {
         self.count += 1;
-        let score = scorer.score(candidate).value;
         // Most score worse than the best so far.
         if score > self.score {
             return;
         }
         // What it has to do, in blocks, then in requests.
-        let load = (scorer.load_blocks(candidate), candidate.load.requests);
-        self.compare(number, score, load);
+        self.compare(number, score, (scorer.load_blocks(load), load.requests));
     }
 }
 
@@ -156,8 +155,8 @@ impl Tally for Lowest {
 
 impl Tally for List {
     #[inline(always)]
-    fn look(&mut self, number: usize, candidate: &Candidate<'_>, scorer: &Scorer<'_>) {
-        self.0.push(Eligible { number, score: scorer.score(candidate).value });
+    fn look(&mut self, number: usize, score: f64, _load: &RankLoad, _scorer: &Scorer<'_>) {
+        self.0.push(Eligible { number, score });
     }
 }
 
@@ -177,8 +176,7 @@ impl List {
     ) -> Pick {
         let mut lowest = Lowest::new(begin);
         let mut look = |at: &Eligible| {
-            let candidate = candidates.at(at.number)?;
-            lowest.look(at.number, &candidate, scorer);
+            lowest.look(at.number, at.score, &candidates.at(at.number)?.load, scorer);
             Some(())
         };
         let count = self.0.len();

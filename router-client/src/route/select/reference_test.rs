@@ -15,6 +15,8 @@ use std::time::Duration;
 
 const BLOCK: NonZeroU32 = NonZeroU32::new(16).expect("not 0");
 const RANKS: usize = 24;
+/// The age at which it does not matter any more.
+const SETTLED: Duration = Duration::from_secs(30);
 
 /// One rank of a fleet; few different values, so that many are equal.
 #[derive(Debug, Clone)]
@@ -37,6 +39,26 @@ struct Round {
     pin: Option<Pin>,
     busy_prefill_tokens: Option<u64>,
     draws: [u64; 2],
+}
+
+/// Candidates that say whether they are settled, as those of a router do.
+struct Fleet<'a> {
+    all: Vec<Candidate<'a>>,
+    are_settled: bool,
+}
+
+impl Candidates for Fleet<'_> {
+    fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    fn at(&self, number: usize) -> Option<Candidate<'_>> {
+        self.all.at(number)
+    }
+
+    fn are_settled(&self) -> bool {
+        self.are_settled
+    }
 }
 
 /// Who can be chosen, as the reference lists them.
@@ -92,8 +114,19 @@ fn round() -> impl Strategy<Value = Round> {
     });
     let busy = proptest::option::weighted(0.3, 1_u64..130);
     let choice = (mode, roles, excluded, proptest::option::weighted(0.2, pin), busy);
-    (fleet, choice, any::<[u64; 2]>()).prop_map(|(fleet, choice, draws)| {
-        let (mode, roles, excluded, pin, busy_prefill_tokens) = choice;
+    // Of half of the fleets all are settled, and half of the requests have no wishes.
+    let are_calm = any::<[bool; 2]>();
+    (fleet, choice, any::<[u64; 2]>(), are_calm).prop_map(|(mut fleet, choice, draws, are_calm)| {
+        let (mode, mut roles, mut excluded, mut pin, mut busy_prefill_tokens) = choice;
+        if are_calm[0] {
+            for rank in fleet.values_mut() {
+                (rank.age, rank.is_ejected) = (SETTLED, false);
+            }
+        }
+        if are_calm[1] && mode != Mode::Direct {
+            (roles, excluded) = (Vec::new(), BTreeSet::new());
+            (pin, busy_prefill_tokens) = (None, None);
+        }
         Round { fleet, mode, roles, excluded, pin, busy_prefill_tokens, draws }
     })
 }
@@ -229,7 +262,9 @@ proptest! {
             selector.set_busy(round.busy()).expect("usable");
             let keys: Vec<_> = round.fleet.keys().map(|number| key(*number)).collect();
             let ranks = keys.iter().zip(round.fleet.values());
-            let candidates: Vec<_> = ranks.map(|(key, rank)| rank.candidate(key)).collect();
+            let all: Vec<_> = ranks.map(|(key, rank)| rank.candidate(key)).collect();
+            let are_settled = all.iter().all(|at| at.age >= SETTLED && !at.is_ejected);
+            let candidates = Fleet { all, are_settled };
             let question = Question {
                 mode: Some(round.mode),
                 constraints: round.constraints(),
@@ -248,7 +283,7 @@ proptest! {
             let mut draw = || draws.next().expect("two draws suffice");
             let chosen = selector.select(&question, &candidates, &mut draw);
             let is_direct = round.mode == Mode::Direct;
-            if candidates.is_empty() || is_direct && round.pin.is_none() {
+            if candidates.count() == 0 || is_direct && round.pin.is_none() {
                 prop_assert!(chosen.is_err());
                 continue;
             }
