@@ -219,6 +219,8 @@ impl IndexerClient {
             }
             request = again();
         }
-        self.stub.clone().find_matches(request).await.map(Response::into_inner)
+        // On the heap: this call is rare, and would make each question's future larger by 10 KB.
+        let mut stub = self.stub.clone();
+        Box::pin(stub.find_matches(request)).await.map(Response::into_inner)
     }
 }

@@ -113,8 +113,13 @@ impl HashedPrompt {
     /// Its sequence hashes: each names the whole prefix up to its block.
     #[must_use]
     pub fn sequence_hashes(&self) -> Vec<SequenceHash> {
-        let locals: Vec<_> = self.local_hashes.iter().copied().map(LocalHash).collect();
-        hash::sequence_hashes(&locals).collect()
+        let mut parent = None;
+        let next = |local: &u64| {
+            let hash = hash::sequence_hash(parent, LocalHash(*local));
+            parent = Some(hash);
+            hash
+        };
+        self.local_hashes.iter().map(next).collect()
     }
 
     /// The question to ask an indexer.

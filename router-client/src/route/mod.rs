@@ -33,7 +33,7 @@ pub use active::{
     ACTIVE_BLOCKS_MAX, ACTIVE_RANKS_MAX, ACTIVE_REQUESTS_MAX, ActiveConfig, ActiveLoads,
     ActiveRequest, AddError, BlockTracking, Expired, KvReuse, LoadDigest, NewRequest, Placed,
     PromptBlocks, REQUEST_BLOCKS_MAX, REQUEST_ID_BYTES_MAX, REQUEST_LEASE_MAX, REQUEST_TOKENS_MAX,
-    RankId, RankLoad, RequestKey, RouterId, SharedBlocks, Update,
+    RankId, RankLoad, RequestKey, RequestNotes, RouterId, SharedBlocks, Update,
 };
 pub use cost::{Cost, CostConfig, CostInput, Prices, TierBlocks, TierCredits};
 pub use error::ConfigError;
@@ -45,7 +45,7 @@ pub use queue::{
 pub use select::{
     BusyThresholds, Candidate, Candidates, Constraints, Decision, Explanation, Mode, Pin,
     PreferenceWeights, Preferences, PreferredLabel, Question, Reason, Removed, SelectConfig,
-    SelectError, Selector, SlowStart,
+    SelectError, Selector, SlowStart, Vitals,
 };
 pub use sessions::{
     SESSION_ID_BYTES_MAX, SESSION_TTL_MAX, SESSION_TTL_MIN, SESSIONS_MAX, Sessions,

@@ -65,8 +65,8 @@ impl Index {
         let begin = Instant::now();
         let answer = match self {
             Self::None => return Overlaps::not_needed(),
-            // On the heap: 20 KB that would be copied with each future around them.
-            Self::One(client) => Box::pin(client.find_hashed(prompt)).await,
+            Self::One(client) => client.find_hashed(prompt).await,
+            // On the heap: KBs that would be copied with each future around them.
             Self::Sharded(client) => Box::pin(client.find_hashed(prompt)).await,
         };
         let elapsed = begin.elapsed();

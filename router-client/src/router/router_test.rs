@@ -128,6 +128,43 @@ async fn a_rank_that_is_listed_again_or_twice_has_not_just_joined() {
     assert_eq!(factors.collect::<Vec<_>>(), ["1", "1", "1"]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_joins_later_is_spared_until_its_window_ends() {
+    let router = router(Mode::Kv, Index::None);
+    let tokens = tokens(0, 2);
+    let prompt = Prompt::new("m", BLOCK_SIZE, &tokens).hashed();
+    let factors = async || {
+        let choice = router.explain(&prompt, &Hints::default()).await.expect("a worker");
+        let factors = choice.decision.explanations.iter().map(|at| at.slow_start.to_string());
+        factors.collect::<Vec<_>>()
+    };
+    assert_eq!(factors().await, ["1", "1", "1"]);
+    advance(Duration::from_secs(3_600)).await;
+    router.set_workers(["a", "b", "c", "d"].map(worker));
+    assert_eq!(factors().await, ["1", "1", "1", "10"]);
+    advance(Duration::from_secs(15)).await;
+    assert_eq!(factors().await, ["1", "1", "1", "2"]);
+    advance(Duration::from_secs(15)).await;
+    assert_eq!(factors().await, ["1", "1", "1", "1"]);
+}
+
+#[tokio::test]
+async fn an_id_that_a_client_took_before_the_router_made_it_up_stays_the_clients() {
+    let router = router(Mode::Kv, Index::None);
+    let first = select(&router, &tokens(0, 2)).await;
+    let (router_id, _) = first.request_id().rsplit_once('-').expect("its number");
+    let next = format!("{router_id}-2");
+    let tokens = tokens(900, 2);
+    let prompt = Prompt::new("m", BLOCK_SIZE, &tokens);
+    let hints = Hints { request_id: Some(next.clone()), ..Hints::default() };
+    let taken = router.select(&prompt, &hints).await.expect("a worker");
+    let made = select(&router, &tokens).await;
+    assert_ne!(made.request_id(), next);
+    drop(made);
+    assert!(router.has_request(&next) && requests(&router).iter().sum::<u64>() == 2);
+    drop((first, taken));
+}
+
 #[tokio::test]
 async fn a_prompt_with_other_blocks_is_refused() {
     let router = router(Mode::Kv, Index::None);

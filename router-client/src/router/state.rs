@@ -1,13 +1,13 @@
 use super::config::{Filter, Hints, RouterConfig, RouterWorker};
 use super::error::RouteError;
-use super::index::{Held, Overlaps};
+use super::index::Overlaps;
 use super::waiting::Waiter;
-use super::workers::{Member, Workers};
+use super::workers::{Holders, Member, Workers};
 use crate::route::{
-    ActiveLoads, BusyThresholds, Candidate, Candidates, ConfigError, Decision, Lane, Mode,
-    NewRequest, Outliers, Preferences, PromptBlocks, Question, Queue, QueueConfig, RankLoad,
-    Replication, RequestKey, RouterId, Selector, Sessions, SharedBlocks, SyncCounts, SyncMessage,
-    TierBlocks, Trust, Update,
+    ActiveLoads, AddError, BusyThresholds, Candidate, Candidates, ConfigError, Decision, Lane,
+    Mode, NewRequest, Outliers, Preferences, PromptBlocks, Question, Queue, QueueConfig, RankId,
+    RankLoad, Replication, RequestKey, RequestNotes, RouterId, Selector, Sessions, SharedBlocks,
+    SyncCounts, SyncMessage, TierBlocks, Trust, Update, Vitals,
 };
 use kvasir_proto::convert::WorkerProfile;
 use kvasir_proto::types::{SequenceHash, WorkerId, WorkerKey};
@@ -307,14 +307,11 @@ impl State {
         now: Duration,
     ) -> Result<(RequestKey, Decision), RouteError> {
         let Pending { question, hints, chain, part, .. } = pending;
-        let key = match &hints.request_id {
-            Some(id) => self.key(id)?,
-            None => {
-                let id = self.new_id();
-                self.key(&id)?
-            }
+        let (mut key, is_own) = match &hints.request_id {
+            Some(id) => (self.key(id)?, false),
+            None => (self.new_key()?, true),
         };
-        if self.active.placed(&key).is_some() {
+        if !is_own && self.active.contains(&key) {
             return Err(RouteError::DuplicateId);
         }
         let decision = self.choose(pending, overlaps, true, now)?;
@@ -333,16 +330,18 @@ impl State {
                 },
                 expected_output_tokens: hints.expected_output_tokens,
             };
-            // A request that is beyond a limit is served all the same: it only does not count.
             let overlap_blocks = decision.overlap.total();
-            match (self.active.add(&key, request, now), &mut self.sync) {
-                (Ok(()), sync) => {
-                    self.active.set_overlap(&key, overlap_blocks);
-                    self.active.set_paired(&key, *part == Part::Prefill);
-                    if let Some(sync) = sync {
-                        sync.local_added(&key);
-                    }
-                }
+            let notes = RequestNotes { overlap_blocks, is_paired: *part == Part::Prefill };
+            let mut added = self.active.add_noted(&key, request, notes, now);
+            while is_own && added == Err(AddError::Duplicate) {
+                // A client took an id that the router was to make up.
+                key = self.new_key()?;
+                added = self.active.add_noted(&key, request, notes, now);
+            }
+            // A request that is beyond a limit is served all the same: it only does not count.
+            match (added, &mut self.sync) {
+                (Ok(()), Some(sync)) => sync.local_added(&key),
+                (Ok(()), None) => {}
                 (Err(error), _) => {
                     self.counts.untracked += 1;
                     tracing::debug!(%error, worker = %decision.worker, "a request does not count as load");
@@ -359,9 +358,14 @@ impl State {
         format!("{:016x}-{}", self.router.0, self.requests)
     }
 
+    fn new_key(&mut self) -> Result<RequestKey, ConfigError> {
+        let id = self.new_id();
+        self.key(&id)
+    }
+
     /// Whether a request of this router with that id is under way.
     pub(super) fn has_request(&self, id: &str) -> bool {
-        self.key(id).is_ok_and(|key| self.active.placed(&key).is_some())
+        self.key(id).is_ok_and(|key| self.active.contains(&key))
     }
 
     /// Chooses a rank, and does not book the request there. Nobody's turn passes unless the request `takes_turn`.
@@ -374,12 +378,16 @@ impl State {
     ) -> Result<Decision, RouteError> {
         let Pending { question, hints, chain, .. } = pending;
         let Self { workers, active, outliers, sessions, seeds, draws, selector, .. } = self;
+        let window = selector.config().slow_start.window;
+        let outliers = Some(&*outliers).filter(|at| at.has_ejected(now));
         let candidates = Members {
             members: workers.members(),
-            held: workers.by_member(&overlaps.by_rank),
+            ranks: workers.ranks(),
+            are_settled: outliers.is_none() && workers.are_settled(window, now),
+            held: workers.holders(&overlaps.by_rank),
             shared: active.shared(chain),
             active,
-            outliers: outliers.has_ejected(now).then_some(outliers),
+            outliers,
             now,
         };
         let session = hints.session.as_deref();
@@ -402,8 +410,11 @@ impl State {
 /// The ranks of a decision.
 struct Members<'a> {
     members: &'a [Member],
-    /// By number; empty if nobody holds anything.
-    held: Vec<Option<Held>>,
+    /// By number.
+    ranks: &'a [RankId],
+    /// None failed of late, and none joined so late that its age matters.
+    are_settled: bool,
+    held: Holders,
     shared: SharedBlocks,
     active: &'a ActiveLoads,
     /// None if nobody failed of late.
@@ -416,23 +427,37 @@ impl Candidates for Members<'_> {
         self.members.len()
     }
 
-    // In a call of its own, this would write down a lot that a decision does not read.
-    #[inline(always)]
     fn at(&self, number: usize) -> Option<Candidate<'_>> {
-        let Member { worker, rank, joined } = self.members.get(number)?;
-        let nothing = Held { blocks: TierBlocks::default(), trust: Trust::Full };
-        let Held { blocks, trust } = self.held.get(number).copied().flatten().unwrap_or(nothing);
+        let member = self.members.get(number)?;
+        let worker = &member.worker;
+        let Vitals { load, shared_blocks, overlap } = self.vitals(number)?;
         let is_ejected = |outliers: &Outliers| outliers.is_ejected(&worker.key.worker, self.now);
         Some(Candidate {
             key: &worker.key,
             profile: &worker.profile,
             adapters: &worker.adapters,
-            load: self.active.load(*rank),
-            shared_blocks: self.shared.of(*rank),
-            overlap: blocks,
-            trust,
-            age: joined.map_or(Duration::MAX, |at| self.now.saturating_sub(at)),
+            load,
+            shared_blocks,
+            overlap,
+            trust: self.held.of(number).map_or(Trust::Full, |held| held.trust),
+            age: member.joined.map_or(Duration::MAX, |at| self.now.saturating_sub(at)),
             is_ejected: self.outliers.is_some_and(is_ejected),
+        })
+    }
+
+    fn are_settled(&self) -> bool {
+        self.are_settled
+    }
+
+    // A decision asks this of each rank, and reads nothing of a member itself: the members of a large fleet do not fit
+    // into the nearest cache.
+    #[inline(always)]
+    fn vitals(&self, number: usize) -> Option<Vitals> {
+        let rank = *self.ranks.get(number)?;
+        Some(Vitals {
+            load: self.active.load(rank),
+            shared_blocks: self.shared.of(rank),
+            overlap: self.held.of(number).map_or_else(TierBlocks::default, |held| held.blocks),
         })
     }
 }
@@ -459,11 +484,12 @@ fn eligible<'a>(
 ) -> impl Iterator<Item = (RankLoad, &'a WorkerProfile)> {
     let constraints = filter.constraints();
     let busy = &selector.config().busy;
+    let ejected_at = now.filter(|now| outliers.has_ejected(*now));
     workers.members().iter().filter_map(move |member| {
         let (worker, load) = (&member.worker, active.load(member.rank));
         let is_eligible = constraints.unmet(&worker.key, &worker.profile).is_none()
             && busy.exceeded(&load, &worker.profile).is_none()
-            && !now.is_some_and(|now| outliers.is_ejected(&worker.key.worker, now));
+            && !ejected_at.is_some_and(|now| outliers.is_ejected(&worker.key.worker, now));
         is_eligible.then_some((load, &worker.profile))
     })
 }

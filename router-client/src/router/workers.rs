@@ -7,6 +7,9 @@ use kvasir_proto::types::{WorkerId, WorkerKey};
 use std::collections::HashMap;
 use std::time::Duration;
 
+/// Members of a [`Span`].
+const SPAN: usize = u64::BITS as usize;
+
 /// A rank that can be chosen.
 #[derive(Debug)]
 pub(super) struct Member {
@@ -21,14 +24,46 @@ pub(super) struct Member {
 pub(super) struct Workers {
     /// By key.
     members: Vec<Member>,
+    /// The members' ranks, side by side: a decision looks at all of them.
+    ranks: Vec<RankId>,
     numbers: HashMap<WorkerKey, usize>,
     /// Workers, each with its ranks.
     count: usize,
+    /// When the last of them joined; none if all were there when the router began.
+    joined_last: Option<Duration>,
+}
+
+/// What members hold of a prompt, by their numbers. Usually only a few hold any.
+#[derive(Debug, Default)]
+pub(super) struct Holders {
+    /// In the order of their numbers.
+    held: Vec<(usize, Held)>,
+    /// For each 64 members in turn; empty if nobody holds anything.
+    spans: Vec<Span>,
+}
+
+/// Which of 64 members hold something.
+#[derive(Debug, Clone, Copy, Default)]
+struct Span {
+    /// A bit for each, the lowest first.
+    holders: u64,
+    /// Holders before these members.
+    before: usize,
 }
 
 impl Workers {
     pub(super) fn members(&self) -> &[Member] {
         &self.members
+    }
+
+    /// Their ranks, in the same order.
+    pub(super) fn ranks(&self) -> &[RankId] {
+        &self.ranks
+    }
+
+    /// Whether all have been there for so long.
+    pub(super) fn are_settled(&self, window: Duration, now: Duration) -> bool {
+        self.joined_last.is_none_or(|at| now.saturating_sub(at) >= window)
     }
 
     /// A rank by its key.
@@ -60,7 +95,9 @@ impl Workers {
         let before = std::mem::take(&mut self.members).into_iter();
         let mut before: HashMap<_, _> = before.map(|at| (at.worker.key.clone(), at)).collect();
         self.numbers.clear();
+        self.ranks.clear();
         self.count = 0;
+        self.joined_last = None;
         for worker in workers {
             // Beyond the limit on ranks nobody is chosen.
             let Some(rank) = active.join(&worker.key) else { continue };
@@ -72,26 +109,91 @@ impl Workers {
             let is_new = last.is_none_or(|last| last.worker.key.worker != worker.key.worker);
             self.count += usize::from(is_new);
             self.numbers.insert(worker.key.clone(), self.members.len());
+            self.ranks.push(rank);
+            self.joined_last = self.joined_last.max(joined);
             self.members.push(Member { worker, rank, joined });
         }
+        debug_assert_eq!(self.ranks.len(), self.members.len(), "each member has one rank");
         debug_assert_eq!(self.numbers.len(), self.members.len(), "each rank has one number");
         before.into_values().collect()
     }
 
-    /// What each member holds, by its number; empty if nobody holds anything.
-    ///
-    /// Usually only a few ranks hold blocks of a prompt, so this looks up those ranks and not every member.
-    pub(super) fn by_member(&self, held: &[(WorkerKey, Held)]) -> Vec<Option<Held>> {
+    /// What members hold of a prompt. This looks up those who hold any, and not every member.
+    pub(super) fn holders(&self, held: &[(WorkerKey, Held)]) -> Holders {
+        let number = |(key, held): &(_, _)| Some((*self.numbers.get(key)?, *held));
+        Holders::new(held.iter().filter_map(number).collect(), self.members.len())
+    }
+}
+
+// === impl Holders ===
+
+impl Holders {
+    /// Of so many members, these hold something, by their numbers. Of one that comes twice, the last counts.
+    fn new(mut held: Vec<(usize, Held)>, members: usize) -> Self {
         if held.is_empty() {
-            return Vec::new();
+            return Self::default();
         }
-        let mut by_member = vec![None; self.members.len()];
-        for (key, held) in held {
-            let number = self.numbers.get(key);
-            if let Some(at) = number.and_then(|number| by_member.get_mut(*number)) {
-                *at = Some(*held);
+        held.sort_by_key(|(number, _)| *number);
+        held.dedup_by(|later, kept| {
+            let is_same = later.0 == kept.0;
+            if is_same {
+                *kept = *later;
+            }
+            is_same
+        });
+        let mut spans = vec![Span::default(); members.div_ceil(SPAN)];
+        for (number, _) in &held {
+            if let Some(span) = spans.get_mut(number / SPAN) {
+                span.holders |= 1 << (number % SPAN);
             }
         }
-        by_member
+        let mut before = 0;
+        for span in &mut spans {
+            span.before = before;
+            before += span.holders.count_ones() as usize;
+        }
+        debug_assert_eq!(before, held.len(), "each has a bit");
+        Self { held, spans }
+    }
+
+    /// What the member with this number holds; none if that is nothing.
+    #[inline]
+    pub(super) fn of(&self, number: usize) -> Option<Held> {
+        let span = self.spans.get(number / SPAN)?;
+        let bit = 1 << (number % SPAN);
+        if span.holders & bit == 0 {
+            return None;
+        }
+        let at = span.before + (span.holders & (bit - 1)).count_ones() as usize;
+        self.held.get(at).map(|(_, held)| *held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::route::{TierBlocks, Trust};
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        /// Each member holds what was said of it last; members of whom nothing was said hold nothing.
+        #[test]
+        fn each_holds_what_was_said_of_it(
+            members in 1_usize..300,
+            said in proptest::collection::vec((0_usize..300, 0_u32..100), 0..200),
+        ) {
+            let said: Vec<_> = said.into_iter().map(|(at, device)| (at % members, device)).collect();
+            let held = said.iter().map(|(at, device)| {
+                let blocks = TierBlocks { device: *device, ..TierBlocks::default() };
+                (*at, Held { blocks, trust: Trust::Full })
+            });
+            let holders = Holders::new(held.collect(), members);
+            let expected: BTreeMap<_, _> = said.into_iter().collect();
+            for number in 0..members + 70 {
+                let held = holders.of(number).map(|held| held.blocks.device);
+                prop_assert_eq!(held, expected.get(&number).copied(), "{}", number);
+            }
+        }
     }
 }

@@ -91,6 +91,11 @@ impl Chains {
         self.blocks
     }
 
+    /// Whether any rank uses the first block of a chain.
+    pub(super) fn begins(&self, chain: &[SequenceHash]) -> bool {
+        chain.first().is_some_and(|first| self.roots.contains_key(first))
+    }
+
     /// Adds a request's chain to a rank.
     pub(super) fn insert(&mut self, slot: Slot, chain: &[SequenceHash]) -> Inserted {
         let (mut end, mut new_blocks) = (None, 0);

@@ -322,7 +322,10 @@ fn a_routers_requests_are_known_together() {
     assert_ne!(loads.digest_of_router(OURS), before.0);
     // What no load depends on does not.
     let digest = loads.digest_of_router(OURS);
-    loads.set_overlap(&key(OURS, "1"), 3);
+    loads.free(&key(OURS, "1"));
+    let notes = RequestNotes { overlap_blocks: 3, is_paired: true };
+    loads.add_noted(&key(OURS, "1"), longer, notes, secs(0)).expect("added");
+    assert!(loads.placed(&key(OURS, "1")).expect("under way").is_paired);
     assert_eq!(loads.digest_of_router(OURS), digest);
     assert_eq!(loads.request(&key(OURS, "1")).expect("under way").overlap_blocks, 3);
     assert_eq!((loads.renew_all(OURS, secs(9)), loads.renew_all(OURS, secs(5))), (3, 3));

@@ -20,8 +20,10 @@ mod loads;
 mod loads_test;
 #[cfg(test)]
 mod model_test;
+mod outcome;
 mod rank;
 mod request;
+mod requests;
 mod slab;
 
 pub use config::{
@@ -29,8 +31,9 @@ pub use config::{
     REQUEST_LEASE_MAX,
 };
 pub use key::{REQUEST_ID_BYTES_MAX, RequestKey, RouterId};
-pub use loads::{ActiveLoads, AddError, Expired, Placed, SharedBlocks, Update};
+pub use loads::ActiveLoads;
+pub use outcome::{AddError, Expired, Placed, SharedBlocks, Update};
 pub use rank::{LoadDigest, RankId, RankLoad};
 pub use request::{
-    ActiveRequest, NewRequest, PromptBlocks, REQUEST_BLOCKS_MAX, REQUEST_TOKENS_MAX,
+    ActiveRequest, NewRequest, PromptBlocks, REQUEST_BLOCKS_MAX, REQUEST_TOKENS_MAX, RequestNotes,
 };

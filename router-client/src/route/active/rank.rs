@@ -40,14 +40,28 @@ pub struct LoadDigest {
     pub sum: u64,
 }
 
-/// A rank with its requests.
+/// Loads by slot. A decision reads those of all ranks and nothing else of them, so they lie side by side.
+#[derive(Debug, Default)]
+pub(super) struct RankLoads(Vec<Seat>);
+
+/// The generation of no rank.
+const NOBODY: u64 = u64::MAX;
+
+/// The load of whichever rank has a slot.
+#[derive(Debug, Clone, Copy)]
+struct Seat {
+    /// [`NOBODY`] if no rank has the slot.
+    generation: u64,
+    load: RankLoad,
+}
+
+/// A rank with its requests; its load is in [`RankLoads`].
 #[derive(Debug)]
 pub(super) struct Rank {
     pub(super) key: WorkerKey,
     pub(super) generation: u64,
     /// Digest of its key.
     pub(super) place: u64,
-    pub(super) load: RankLoad,
     /// By the router that placed the requests; routers without any are absent.
     pub(super) digests: BTreeMap<RouterId, LoadDigest>,
 }
@@ -101,12 +115,63 @@ impl LoadDigest {
     }
 }
 
+// === impl RankLoads ===
+
+impl RankLoads {
+    const EMPTY: Seat = Seat {
+        generation: NOBODY,
+        load: RankLoad {
+            requests: 0,
+            prefilling_requests: 0,
+            prompt_blocks: 0,
+            output_milliblocks: 0,
+            prefill_tokens: 0,
+        },
+    };
+
+    /// A rank has its slot from now on, without load.
+    pub(super) fn join(&mut self, rank: RankId) {
+        let at = usize::try_from(rank.slot).unwrap_or(usize::MAX);
+        // Slots are given without gaps, and their number is limited.
+        if at == self.0.len() {
+            self.0.push(Self::EMPTY);
+        }
+        if let Some(seat) = self.0.get_mut(at) {
+            debug_assert_eq!(seat.generation, NOBODY, "the slot is free");
+            *seat = Seat { generation: rank.generation, ..Self::EMPTY };
+        }
+    }
+
+    /// A rank has no slot any more.
+    pub(super) fn leave(&mut self, rank: RankId) {
+        if let Some(seat) = self.seat_mut(rank) {
+            *seat = Self::EMPTY;
+        }
+    }
+
+    #[inline]
+    pub(super) fn get(&self, rank: RankId) -> RankLoad {
+        let seat = usize::try_from(rank.slot).ok().and_then(|slot| self.0.get(slot));
+        let seat = seat.filter(|seat| seat.generation == rank.generation);
+        seat.map_or(Self::EMPTY.load, |seat| seat.load)
+    }
+
+    pub(super) fn get_mut(&mut self, rank: RankId) -> Option<&mut RankLoad> {
+        self.seat_mut(rank).map(|seat| &mut seat.load)
+    }
+
+    fn seat_mut(&mut self, rank: RankId) -> Option<&mut Seat> {
+        let seat = usize::try_from(rank.slot).ok().and_then(|slot| self.0.get_mut(slot));
+        seat.filter(|seat| seat.generation == rank.generation)
+    }
+}
+
 // === impl Rank ===
 
 impl Rank {
     /// A rank without requests.
     pub(super) fn new(key: WorkerKey, generation: u64, place: u64) -> Self {
-        Self { key, generation, place, load: RankLoad::default(), digests: BTreeMap::new() }
+        Self { key, generation, place, digests: BTreeMap::new() }
     }
 
     pub(super) fn add_digest(&mut self, router: RouterId, digest: u64) {

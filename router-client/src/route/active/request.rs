@@ -37,6 +37,15 @@ pub struct NewRequest<'a> {
     pub expected_output_tokens: Option<u64>,
 }
 
+/// What is remembered of a request. No load depends on it, nor does a digest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RequestNotes {
+    /// Blocks of its prompt that its rank held when it was placed (overlap score of document 001).
+    pub overlap_blocks: u32,
+    /// Whether it is half of a request that has another half in another pool. Replicas need not know.
+    pub is_paired: bool,
+}
+
 /// What is known of a request under way, for a replica that lacks it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActiveRequest {
@@ -72,10 +81,7 @@ pub(super) struct Request {
     pub(super) is_prefill_completed: bool,
     pub(super) output_tokens: u64,
     pub(super) expected_output_tokens: Option<u64>,
-    /// No load: it is for others to know.
-    pub(super) overlap_blocks: u32,
-    /// No load either: whether it has another half in another pool.
-    pub(super) is_paired: bool,
+    pub(super) notes: RequestNotes,
     /// Counted at its rank.
     pub(super) output_milliblocks: u64,
     /// When its lease ends unless it is heard of.
@@ -137,8 +143,7 @@ impl Request {
             is_prefill_completed: false,
             output_tokens: 0,
             expected_output_tokens: new.expected_output_tokens,
-            overlap_blocks: 0,
-            is_paired: false,
+            notes: RequestNotes::default(),
             output_milliblocks: 0,
             expires,
             due: expires,

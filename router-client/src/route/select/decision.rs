@@ -31,6 +31,10 @@ pub enum Removed {
     PrefillFractionBusy,
 }
 
+/// How many ranks were removed, by what. Among a thousand ranks, a map would be searched a thousand times.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RemovedCounts([usize; Removed::ALL.len()]);
+
 /// Why a rank was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
@@ -139,6 +143,20 @@ pub enum SelectError {
 // === impl Removed ===
 
 impl Removed {
+    /// All, in their order.
+    const ALL: [Self; 10] = [
+        Self::NotPinned,
+        Self::NotAllowed,
+        Self::Excluded,
+        Self::Role,
+        Self::ModelType,
+        Self::Label,
+        Self::Ejected,
+        Self::DecodeBlocksBusy,
+        Self::PrefillTokensBusy,
+        Self::PrefillFractionBusy,
+    ];
+
     /// Whether it passes with the work under way.
     #[must_use]
     pub fn is_busy(self) -> bool {
@@ -172,7 +190,52 @@ impl fmt::Display for Removed {
     }
 }
 
+// === impl RemovedCounts ===
+
+impl RemovedCounts {
+    pub(super) fn add(&mut self, what: Removed) {
+        if let Some(count) = self.0.get_mut(what as usize) {
+            *count += 1;
+        }
+    }
+
+    pub(super) fn sum(&self) -> usize {
+        self.0.iter().sum()
+    }
+
+    pub(super) fn has(&self, is_meant: impl Fn(Removed) -> bool) -> bool {
+        self.entries().any(|(what, _)| is_meant(what))
+    }
+
+    pub(super) fn to_map(self) -> BTreeMap<Removed, usize> {
+        self.entries().collect()
+    }
+
+    /// Those of which there are any.
+    fn entries(&self) -> impl Iterator<Item = (Removed, usize)> {
+        Removed::ALL.into_iter().zip(self.0).filter(|(_, count)| *count > 0)
+    }
+}
+
 fn counts(removed: &BTreeMap<Removed, usize>) -> String {
     let counts: Vec<_> = removed.iter().map(|(what, count)| format!("{count} {what}")).collect();
     counts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_removes_is_counted_by_its_kind() {
+        let mut counts = RemovedCounts::default();
+        for (number, what) in Removed::ALL.into_iter().enumerate() {
+            assert_eq!(what as usize, number, "the order of the type");
+            (0..=number).for_each(|_| counts.add(what));
+        }
+        let expected = Removed::ALL.into_iter().zip(1..).collect();
+        assert_eq!(counts.to_map(), expected);
+        assert!(counts.has(Removed::is_busy) && !RemovedCounts::default().has(|_any| true));
+        assert!(RemovedCounts::default().to_map().is_empty());
+    }
 }

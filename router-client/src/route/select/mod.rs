@@ -15,6 +15,8 @@ mod filter;
 mod mode;
 mod pick;
 mod question;
+#[cfg(test)]
+mod reference_test;
 mod score;
 mod selector;
 #[cfg(test)]
@@ -24,7 +26,7 @@ pub use busy::BusyThresholds;
 pub use decision::{Decision, Explanation, Reason, Removed, SelectError};
 pub use mode::Mode;
 pub use question::{
-    Candidate, Candidates, Constraints, Pin, Preferences, PreferredLabel, Question,
+    Candidate, Candidates, Constraints, Pin, Preferences, PreferredLabel, Question, Vitals,
 };
 pub use score::{PreferenceWeights, SlowStart};
 pub use selector::{SelectConfig, Selector};

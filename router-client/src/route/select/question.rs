@@ -32,6 +32,17 @@ pub struct Candidate<'a> {
     pub is_ejected: bool,
 }
 
+/// What the cost at a rank depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct Vitals {
+    /// Its requests under way.
+    pub load: RankLoad,
+    /// See [`Candidate::shared_blocks`].
+    pub shared_blocks: u32,
+    /// See [`Candidate::overlap`].
+    pub overlap: TierBlocks,
+}
+
 /// The ranks of a decision, in the order of their keys.
 ///
 /// They are looked up by their numbers when they are needed: a decision among a thousand ranks writes none of them down.
@@ -41,6 +52,17 @@ pub trait Candidates {
 
     /// The rank with this number; none beyond the count.
     fn at(&self, number: usize) -> Option<Candidate<'_>>;
+
+    /// Whether all are known to be settled: none failed of late, and none is so young that its age matters. Then a request
+    /// without wishes depends on nothing but [`Vitals`].
+    fn are_settled(&self) -> bool {
+        false
+    }
+
+    /// What the cost at the rank with this number depends on; none beyond the count.
+    fn vitals(&self, number: usize) -> Option<Vitals> {
+        self.at(number).map(|at| at.vitals())
+    }
 }
 
 impl Candidates for Vec<Candidate<'_>> {
@@ -122,6 +144,15 @@ pub struct Question<'a> {
     pub preferences: Preferences<'a>,
     /// Whether to explain the decision rank by rank.
     pub explain: bool,
+}
+
+// === impl Candidate ===
+
+impl Candidate<'_> {
+    pub(super) fn vitals(&self) -> Vitals {
+        let Self { load, shared_blocks, overlap, .. } = *self;
+        Vitals { load, shared_blocks, overlap }
+    }
 }
 
 // === impl Pin ===

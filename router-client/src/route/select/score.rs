@@ -1,5 +1,6 @@
 use super::mode::Mode;
-use super::question::{Candidate, Preferences, Question};
+use super::question::{Candidate, Preferences, Question, Vitals};
+use crate::route::active::RankLoad;
 use crate::route::cost::{Cost, CostConfig, CostInput, Prices};
 use crate::route::error::{ConfigError, check};
 use std::time::Duration;
@@ -143,38 +144,52 @@ impl<'a> Scorer<'a> {
         }
     }
 
-    // A decision scores each rank: in a call of its own, this would write down a lot that nobody reads.
-    #[inline(always)]
+    /// Whether the request prefers nobody.
+    pub(super) const fn is_plain(&self) -> bool {
+        self.preferences.is_none()
+    }
+
     pub(super) fn score(&self, candidate: &Candidate<'_>) -> Score {
-        let load = &candidate.load;
-        // Requests under way use these blocks or are about to compute them. So what was just placed counts at once,
-        // before any index knows of it: a burst with one new prefix follows its first request until the load
-        // there costs more than computing the prefix once more.
-        let overlap = candidate.overlap.expecting(candidate.shared_blocks);
-        // Blocks that no index knows of are being computed. Waiting for them takes no longer than computing them
-        // elsewhere, and saves the work: they hold up other requests, not this one.
-        let expected_blocks = overlap.total().saturating_sub(candidate.overlap.total());
-        let expected_tokens = u64::from(expected_blocks) * self.block_size;
-        let cost = self.prices.cost(&CostInput {
-            overlap,
-            active_prefill_tokens: load.prefill_tokens.saturating_sub(expected_tokens),
-            decode_blocks: load.potential_blocks(self.blocks, candidate.shared_blocks),
-        });
+        let vitals = candidate.vitals();
         let preferences = self.preferences.as_ref();
         let preference = preferences.map_or(1.0, |wanted| self.weights.factor(candidate, wanted));
         let slow_start = self.slow_start.factor(candidate.age);
-        let value = if self.is_kv {
-            cost.total
-        } else {
-            // With the request on top: an idle worker that has just joined has no load that a factor could raise.
-            self.load_blocks(candidate) + f64::from(self.blocks.max(1))
-        };
-        Score { cost, preference, slow_start, value: value * preference * slow_start }
+        let value = self.plain_value(&vitals) * preference * slow_start;
+        Score { cost: self.cost(&vitals), preference, slow_start, value }
+    }
+
+    /// The score of a rank that is neither preferred nor has just joined.
+    // A decision scores each rank: in a call of its own, this would write down a lot that nobody reads.
+    #[inline(always)]
+    pub(super) fn plain_value(&self, vitals: &Vitals) -> f64 {
+        if self.is_kv {
+            return self.cost(vitals).total;
+        }
+        // With the request on top: an idle worker that has just joined has no load that a factor could raise.
+        self.load_blocks(&vitals.load) + f64::from(self.blocks.max(1))
     }
 
     /// What a rank has to do, in blocks: those in use and those to be computed.
-    pub(super) fn load_blocks(&self, candidate: &Candidate<'_>) -> f64 {
-        let load = &candidate.load;
+    #[inline(always)]
+    pub(super) fn load_blocks(&self, load: &RankLoad) -> f64 {
         load.active_blocks() + load.prefill_tokens as f64 * self.blocks_per_token
+    }
+
+    #[inline(always)]
+    fn cost(&self, vitals: &Vitals) -> Cost {
+        let Vitals { load, shared_blocks, overlap: known } = vitals;
+        // Requests under way use these blocks or are about to compute them. So what was just placed counts at once,
+        // before any index knows of it: a burst with one new prefix follows its first request until the load
+        // there costs more than computing the prefix once more.
+        let overlap = known.expecting(*shared_blocks);
+        // Blocks that no index knows of are being computed. Waiting for them takes no longer than computing them
+        // elsewhere, and saves the work: they hold up other requests, not this one.
+        let expected_blocks = overlap.total().saturating_sub(known.total());
+        let expected_tokens = u64::from(expected_blocks) * self.block_size;
+        self.prices.cost(&CostInput {
+            overlap,
+            active_prefill_tokens: load.prefill_tokens.saturating_sub(expected_tokens),
+            decode_blocks: load.potential_blocks(self.blocks, *shared_blocks),
+        })
     }
 }

@@ -1,13 +1,12 @@
 use super::busy::BusyThresholds;
-use super::decision::{Decision, Explanation, Reason, Removed, SelectError};
+use super::decision::{Decision, Explanation, Reason, Removed, RemovedCounts, SelectError};
 use super::mode::Mode;
-use super::pick::{Choice, Eligible, Pick};
+use super::pick::{List, Lowest, Pick, Tally, Turn};
 use super::question::{Candidate, Candidates, Constraints, Question, check_temperature};
 use super::score::{PreferenceWeights, Scorer, SlowStart};
 use crate::route::cost::CostConfig;
 use crate::route::error::ConfigError;
 use kvasir_proto::types::WorkerKey;
-use std::collections::BTreeMap;
 
 /// How ranks are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -31,7 +30,25 @@ pub struct SelectConfig {
 pub struct Selector {
     config: SelectConfig,
     /// Whose turn it was.
-    last: Option<WorkerKey>,
+    last: Option<Last>,
+}
+
+/// Whose turn it was.
+#[derive(Debug, Clone)]
+struct Last {
+    key: WorkerKey,
+    /// Its place among the candidates then.
+    number: usize,
+}
+
+/// Looks at the candidates of one request.
+struct Survey<'a, C> {
+    candidates: &'a C,
+    judge: Judge<'a>,
+    scorer: Scorer<'a>,
+    /// How many can be chosen.
+    eligible: usize,
+    removed: RemovedCounts,
 }
 
 /// Says who can be chosen for one request.
@@ -112,44 +129,42 @@ impl Selector {
         if mode == Mode::Direct && question.constraints.pin.is_none() {
             return Err(SelectError::NoTarget);
         }
-        let mut judge = Judge::new(question, &self.config.busy, mode);
         let SelectConfig { cost, slow_start, preferences, .. } = self.config;
-        let scorer = Scorer::new(question, cost, slow_start, preferences, mode);
-        let (mut eligible, mut removed) = split(candidates, &judge, &scorer);
-        if eligible.is_empty() && removed.keys().any(|what| *what == Removed::Ejected) {
-            // Who failed of late may still be better than nobody. Busy workers are somebody: they will have room again.
-            judge.is_ejection_ignored = !removed.keys().any(|what| what.is_busy());
-            (eligible, removed) = split(candidates, &judge, &scorer);
-        }
-        let explanations =
-            if question.explain { explain(candidates, &judge, &scorer) } else { Vec::new() };
-        debug_assert_eq!(eligible.len() + removed.values().sum::<usize>(), candidates.count());
-        let last = self.last.as_ref();
-        let choice = Choice { candidates, eligible: &eligible, scorer: &scorer, last };
-        let chosen = self.pick(question, &choice, mode, draw);
-        let chosen = chosen.and_then(|(at, reason)| Some((at, candidates.at(at.number)?, reason)));
-        let Some((Eligible { number, score }, chosen, reason)) = chosen else {
+        let mut survey = Survey {
+            candidates,
+            judge: Judge::new(question, &self.config.busy, mode),
+            scorer: Scorer::new(question, cost, slow_start, preferences, mode),
+            eligible: 0,
+            removed: RemovedCounts::default(),
+        };
+        let chosen = self.pick(question, &mut survey, mode, draw);
+        let explanations = if question.explain { survey.explain() } else { Vec::new() };
+        let Survey { judge, scorer, eligible, removed, .. } = survey;
+        let chosen = chosen.and_then(|(at, reason)| Some((at, candidates.at(at)?, reason)));
+        let Some((number, chosen, reason)) = chosen else {
             return Err(if mode == Mode::Direct {
                 SelectError::UnknownTarget
-            } else if removed.keys().any(|what| what.is_busy()) {
-                SelectError::AllBusy { removed, explanations }
+            } else if removed.has(Removed::is_busy) {
+                SelectError::AllBusy { removed: removed.to_map(), explanations }
             } else {
-                SelectError::NoneAllowed { removed, explanations }
+                SelectError::NoneAllowed { removed: removed.to_map(), explanations }
             });
         };
         let worker = chosen.key.clone();
-        self.last = Some(worker.clone());
+        let is_ejection_ignored = judge.is_ejection_ignored || judge.is_direct && chosen.is_ejected;
+        self.last = Some(Last { key: worker.clone(), number });
+        let score = scorer.score(&chosen);
         Ok(Decision {
             candidate: number,
             worker,
             mode,
             reason,
             overlap: chosen.overlap.expecting(chosen.shared_blocks),
-            cost: scorer.score(&chosen).cost,
-            score,
-            eligible: eligible.len(),
-            removed,
-            is_ejection_ignored: judge.is_ejection_ignored || judge.is_direct && chosen.is_ejected,
+            cost: score.cost,
+            score: score.value,
+            eligible,
+            removed: removed.to_map(),
+            is_ejection_ignored,
             explanations,
         })
     }
@@ -157,61 +172,113 @@ impl Selector {
     fn pick<C: Candidates>(
         &self,
         question: &Question<'_>,
-        choice: &Choice<'_, C>,
+        survey: &mut Survey<'_, C>,
         mode: Mode,
         draw: &mut dyn FnMut() -> u64,
     ) -> Pick {
         let temperature = question.temperature.unwrap_or(self.config.temperature);
+        let begin = self.begin(survey.candidates);
         match mode {
-            Mode::Kv if temperature > 0.0 => choice.sampled(temperature, draw),
-            Mode::Kv | Mode::LeastLoaded => choice.best(),
-            Mode::RoundRobin => choice.turn(),
-            Mode::Random => choice.any(draw),
-            Mode::Direct => choice.best().map(|(chosen, _)| (chosen, Reason::Direct)),
-            Mode::PowerOfTwo => choice.of_two(draw),
+            Mode::Kv if temperature > 0.0 => {
+                survey.show(List::default()).sampled(temperature, draw)
+            }
+            Mode::Kv | Mode::LeastLoaded => survey.show(Lowest::new(begin)).pick(),
+            Mode::RoundRobin => survey.show(Turn::new(begin)).pick(),
+            Mode::Random => survey.show(List::default()).any(draw),
+            Mode::Direct => {
+                let (named, _) = survey.show(Lowest::new(begin)).pick()?;
+                Some((named, Reason::Direct))
+            }
+            Mode::PowerOfTwo => {
+                let list = survey.show(List::default());
+                list.of_two((survey.candidates, &survey.scorer), begin, draw)
+            }
         }
+    }
+
+    /// The number of the first candidate behind the one whose turn it was.
+    fn begin<C: Candidates>(&self, candidates: &C) -> usize {
+        let Some(last) = &self.last else { return 0 };
+        // Usually nobody has come or gone since.
+        if candidates.at(last.number).is_some_and(|at| *at.key == last.key) {
+            return last.number + 1;
+        }
+        let had_turn = |number| candidates.at(number).is_some_and(|at| *at.key <= last.key);
+        let (mut begin, mut end) = (0, candidates.count());
+        while begin < end {
+            let middle = begin.midpoint(end);
+            if had_turn(middle) { begin = middle + 1 } else { end = middle }
+        }
+        begin
     }
 }
 
-/// Who can be chosen, and how many were removed by what.
-fn split<C: Candidates>(
-    candidates: &C,
-    judge: &Judge<'_>,
-    scorer: &Scorer<'_>,
-) -> (Vec<Eligible>, BTreeMap<Removed, usize>) {
-    let (mut eligible, mut removed) = (Vec::with_capacity(candidates.count()), BTreeMap::new());
-    for number in 0..candidates.count() {
-        let Some(candidate) = candidates.at(number) else { continue };
-        if let Some(what) = judge.verdict(&candidate) {
-            *removed.entry(what).or_insert(0) += 1;
-            continue;
-        }
-        eligible.push(Eligible { number, score: scorer.score(&candidate).value });
-    }
-    (eligible, removed)
-}
+// === impl Survey ===
 
-fn explain<C: Candidates>(
-    candidates: &C,
-    judge: &Judge<'_>,
-    scorer: &Scorer<'_>,
-) -> Vec<Explanation> {
-    let explain = |at: Candidate<'_>| {
-        let score = scorer.score(&at);
-        Explanation {
-            worker: at.key.clone(),
-            removed: judge.verdict(&at),
-            overlap: at.overlap,
-            trust: at.trust,
-            shared_blocks: at.shared_blocks,
-            load: at.load,
-            cost: score.cost,
-            preference: score.preference,
-            slow_start: score.slow_start,
-            score: score.value,
+impl<C: Candidates> Survey<'_, C> {
+    /// Shows all who can be chosen.
+    fn show<T: Tally>(&mut self, mut to: T) -> T {
+        self.pass(&mut to);
+        if self.eligible == 0 && self.removed.has(|what| what == Removed::Ejected) {
+            // Who failed of late may still be better than nobody. Busy workers are somebody: they will have room again.
+            self.judge.is_ejection_ignored = !self.removed.has(Removed::is_busy);
+            self.pass(&mut to);
         }
-    };
-    (0..candidates.count()).filter_map(|number| candidates.at(number)).map(explain).collect()
+        to
+    }
+
+    fn pass(&mut self, to: &mut impl Tally) {
+        let has_no_wishes = self.judge.removes_nobody() && self.scorer.is_plain();
+        if has_no_wishes && self.candidates.are_settled() {
+            self.quick_pass(to);
+            return;
+        }
+        let (mut eligible, mut removed) = (0, RemovedCounts::default());
+        for number in 0..self.candidates.count() {
+            let Some(candidate) = self.candidates.at(number) else { continue };
+            if let Some(what) = self.judge.verdict(&candidate) {
+                removed.add(what);
+                continue;
+            }
+            eligible += 1;
+            let score = self.scorer.score(&candidate).value;
+            to.look(number, score, &candidate.load, &self.scorer);
+        }
+        debug_assert_eq!(eligible + removed.sum(), self.candidates.count());
+        (self.eligible, self.removed) = (eligible, removed);
+    }
+
+    /// The usual case, in which nothing but load and overlap tells ranks apart. Its loop is small enough for the
+    /// registers: with everything else that a rank may be judged by, it takes several times as long.
+    fn quick_pass(&mut self, to: &mut impl Tally) {
+        let Self { candidates, scorer, .. } = self;
+        let count = candidates.count();
+        for number in 0..count {
+            let Some(vitals) = candidates.vitals(number) else { continue };
+            to.look(number, scorer.plain_value(&vitals), &vitals.load, scorer);
+        }
+        (self.eligible, self.removed) = (count, RemovedCounts::default());
+    }
+
+    fn explain(&self) -> Vec<Explanation> {
+        let Self { candidates, judge, scorer, .. } = self;
+        let explain = |at: Candidate<'_>| {
+            let score = scorer.score(&at);
+            Explanation {
+                worker: at.key.clone(),
+                removed: judge.verdict(&at),
+                overlap: at.overlap,
+                trust: at.trust,
+                shared_blocks: at.shared_blocks,
+                load: at.load,
+                cost: score.cost,
+                preference: score.preference,
+                slow_start: score.slow_start,
+                score: score.value,
+            }
+        };
+        (0..candidates.count()).filter_map(|number| candidates.at(number)).map(explain).collect()
+    }
 }
 
 // === impl Judge ===
@@ -225,8 +292,12 @@ impl<'a> Judge<'a> {
         Self { constraints, busy, is_direct, is_ejection_ignored: false }
     }
 
+    /// Whether every candidate that did not fail of late can be chosen.
+    const fn removes_nobody(&self) -> bool {
+        self.constraints.is_none() && self.busy.is_none() && !self.is_direct
+    }
+
     /// What removes a candidate; none if it can be chosen.
-    #[inline(always)]
     fn verdict(&self, candidate: &Candidate<'_>) -> Option<Removed> {
         if self.is_direct {
             // No selection logic (document 004): whom the request names gets it, busy or not.

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::route::active::{
-    ActiveConfig, ActiveLoads, NewRequest, PromptBlocks, RankId, RequestKey, RouterId, Update,
+    ActiveConfig, ActiveLoads, NewRequest, PromptBlocks, RankId, RequestKey, RequestNotes,
+    RouterId, Update,
 };
 use kvasir_proto::types::{SequenceHash, WorkerId, WorkerKey};
 use std::num::NonZeroU32;
@@ -84,11 +85,9 @@ impl Router {
             prefill_tokens: hashes.len() as u64 * 8 + 5,
             expected_output_tokens: path.first().map(|first| first * 100),
         };
-        let is_added = self.loads.add(&key, new, now).is_ok();
-        if is_added {
-            self.loads.set_overlap(&key, u32::try_from(path.len() / 2).expect("short"));
-        }
-        is_added
+        let overlap_blocks = u32::try_from(path.len() / 2).expect("short");
+        let notes = RequestNotes { overlap_blocks, is_paired: false };
+        self.loads.add_noted(&key, new, notes, now).is_ok()
     }
 
     pub(super) fn add(&mut self, id: &str, number: u32, path: &[u64], now: Duration) -> bool {

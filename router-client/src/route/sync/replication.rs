@@ -7,7 +7,7 @@ use super::pack::Pack;
 use super::peers::{Heard, Peers};
 use crate::route::active::{
     ActiveLoads, ActiveRequest, AddError, LoadDigest, NewRequest, PromptBlocks, RequestKey,
-    RouterId, Update,
+    RequestNotes, RouterId, Update,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -348,8 +348,8 @@ fn add(told: &ActiveRequest, loads: &mut ActiveLoads, now: Duration) -> Result<(
         prefill_tokens: told.prefill_tokens,
         expected_output_tokens: told.expected_output_tokens,
     };
-    loads.add(&told.key, new, now)?;
-    loads.set_overlap(&told.key, told.overlap_blocks);
+    let notes = RequestNotes { overlap_blocks: told.overlap_blocks, is_paired: false };
+    loads.add_noted(&told.key, new, notes, now)?;
     if told.is_prefill_completed {
         loads.mark_prefill_completed(&told.key, now);
     }
