@@ -13,6 +13,7 @@ mod peer;
 
 mod answers;
 mod lists;
+mod names;
 mod publishers;
 mod requests;
 mod secrets;
