@@ -3,13 +3,10 @@ use async_nats::{Client, ConnectError, Event};
 use kvasir_process::{causes::causes, nats::NatsServers};
 use kvasir_proto::broker::Namespace;
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
-use tokio::{sync::watch, task::JoinSet};
+use tokio::{sync::watch, task::JoinSet, time::Instant};
 
 /// Messages of one subscription that wait to be read. With more, the newest are dropped and counted, and
 /// what they said is asked for at the agents.
@@ -20,6 +17,9 @@ const COMMANDS_QUEUED_MAX: usize = 1_024;
 const RECONNECT_MIN: Duration = Duration::from_millis(50);
 /// up to this.
 const RECONNECT_MAX: Duration = Duration::from_secs(2);
+
+/// Least time between two attempts to find out why there is no connection.
+const DIAGNOSIS_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A connection to a NATS server, which comes back by itself. Clones share it.
 #[derive(Debug, Clone)]
@@ -91,24 +91,29 @@ pub(super) async fn connect(
 }
 
 /// Finds out why no connection with TLS can be made: the client library names only the kind of error while it tries by
-/// itself. Once an outage.
+/// itself. Now and then while an outage lasts.
 struct Diagnosis {
     servers: Arc<NatsServers>,
-    is_due: Arc<AtomicBool>,
+    last: Mutex<Option<Instant>>,
 }
 
 impl Diagnosis {
     fn new(servers: &NatsServers) -> Self {
-        Self { servers: Arc::new(servers.clone()), is_due: Arc::new(AtomicBool::new(true)) }
+        Self { servers: Arc::new(servers.clone()), last: Mutex::new(None) }
+    }
+
+    fn is_due(&self) -> bool {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = last.is_none_or(|at| at.elapsed() >= DIAGNOSIS_INTERVAL);
+        if is_due {
+            *last = Some(Instant::now());
+        }
+        is_due
     }
 
     fn after(&self, event: &Event) -> impl Future<Output = ()> + use<> {
-        if matches!(event, Event::Connected) {
-            self.is_due.store(true, Ordering::Relaxed);
-        }
         let failed = matches!(event, Event::ClientError(_)) && self.servers.uses_tls();
-        let due = failed && self.is_due.swap(false, Ordering::Relaxed);
-        let servers = due.then(|| Arc::clone(&self.servers));
+        let servers = (failed && self.is_due()).then(|| Arc::clone(&self.servers));
         async move {
             let Some(servers) = servers else { return };
             let mut trying = JoinSet::new();

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use kvasir_process::nats::NatsAccess;
 use nkeys::KeyPair;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair as TlsKey};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair as TlsKey};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -124,10 +124,12 @@ impl Authority {
         let own_key = TlsKey::generate().expect("a key");
         let mut own = CertificateParams::new(Vec::new()).expect("no names");
         own.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        own.distinguished_name.push(DnType::CommonName, format!("authority {name}"));
         let ca = own.self_signed(&own_key).expect("a certificate");
         let issuer = Issuer::new(own, own_key);
         let key = TlsKey::generate().expect("a key");
-        let leaf = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("an address");
+        let mut leaf = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("an address");
+        leaf.distinguished_name.push(DnType::CommonName, format!("process {name}"));
         let cert = leaf.signed_by(&key, &issuer).expect("a certificate");
         Self {
             ca: at("ca", &ca.pem()),

@@ -7,7 +7,6 @@
 
 mod corpus;
 mod mutate;
-#[allow(clippy::indexing_slicing, reason = "a target panics where a promise is broken")]
 mod targets;
 
 use mutate::Mutator;
