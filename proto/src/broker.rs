@@ -15,6 +15,9 @@
 //! Messages on the first two subjects are `BrokerMessage`, of loads `WorkerLoad`, of routers `RouterSync`. A request to an agent is the
 //! request message of the call, with a reply subject. Each part of the answer is one message there, with the headers
 //! of [`answer`].
+//!
+//! With a [`Namespace`], its name and a dot stand before each subject, and its name and a dash before the stream and
+//! each bucket. All names in this file are without it.
 
 use crate::{
     convert::WorkerAddress,
@@ -51,6 +54,51 @@ pub const COVERAGE: &str = "kvasir-coverage";
 pub const SHARDS: &str = "kvasir-shards";
 /// The key of the shard map in its bucket.
 pub const SHARD_MAP: &str = "map";
+
+/// Most bytes of a namespace.
+pub const NAMESPACE_BYTES_MAX: usize = 64;
+
+/// What stands before all names, so that fleets share an account of NATS without seeing each other. Empty by default:
+/// then names are as they are.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Namespace(String);
+
+impl Namespace {
+    /// A subject, in this namespace.
+    #[must_use]
+    pub fn subject(&self, subject: impl Display) -> String {
+        if self.0.is_empty() { subject.to_string() } else { format!("{}.{subject}", self.0) }
+    }
+
+    /// The name of the stream or of a bucket, in this namespace.
+    #[must_use]
+    pub fn stored(&self, name: impl Display) -> String {
+        if self.0.is_empty() { name.to_string() } else { format!("{}-{name}", self.0) }
+    }
+}
+
+impl FromStr for Namespace {
+    type Err = String;
+
+    /// Reads a name of ASCII letters, digits, `-` and `_` that begins with a letter or digit: it is one token of a
+    /// subject, a part of a stream's name, and no system subject such as `_INBOX`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        let begins = text.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric());
+        if begins && text.bytes().all(plain) && text.len() <= NAMESPACE_BYTES_MAX {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(format!(
+            "must have 1 to {NAMESPACE_BYTES_MAX} ASCII letters, digits, - and _, and begin with a letter or digit"
+        ))
+    }
+}
+
+impl Display for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 /// Headers of the parts of an answer. The reader confirms each part by an empty message to the part's reply
 /// subject; at most [`ANSWER_PARTS_AHEAD_MAX`](crate::limits::ANSWER_PARTS_AHEAD_MAX) parts are unconfirmed.
@@ -242,6 +290,24 @@ mod tests {
         for subject in [events_subject(&hostile, 0), events_subject(&plain, 0)] {
             assert_eq!(subject.split('.').count(), 8);
         }
+    }
+
+    #[test]
+    fn a_namespace_is_one_token_before_all_names() {
+        let none = Namespace::default();
+        assert_eq!(
+            (none.subject(EVENTS_ALL), none.stored(STREAM)),
+            (EVENTS_ALL.into(), STREAM.into())
+        );
+        let fleet: Namespace = "fleet-a_1".parse().expect("a name");
+        assert_eq!(fleet.subject(EVENTS_ALL), "fleet-a_1.kvasir.v1.events.>");
+        assert_eq!(fleet.stored(STREAM), "fleet-a_1-kvasir-events");
+        let long = "a".repeat(NAMESPACE_BYTES_MAX + 1);
+        for bad in ["", "a.b", "a b", "*", ">", "a>", "$JS", "_INBOX", "-a", "é", "a\n", &long] {
+            let why = bad.parse::<Namespace>().expect_err(bad);
+            assert!(why.starts_with("must have 1 to 64 ASCII letters"), "{why}");
+        }
+        assert!(long[1..].parse::<Namespace>().is_ok());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use async_nats::jetstream::{
     object_store::{self, InfoErrorKind, Object, ObjectInfo, ObjectMetadata, ObjectStore},
 };
 use futures::TryStreamExt;
-use kvasir_proto::broker::SNAPSHOTS;
+use kvasir_proto::broker::{Namespace, SNAPSHOTS};
 use std::time::Duration;
 use tokio::{io::AsyncRead, time::Instant};
 
@@ -31,8 +31,12 @@ pub(super) struct Bucket {
 
 impl Bucket {
     /// The bucket of a shard; none if there is none.
-    pub(super) async fn of(context: &Context, shard: &str) -> Result<Option<Self>, Fault> {
-        let name = format!("{SNAPSHOTS}-{shard}");
+    pub(super) async fn of(
+        context: &Context,
+        namespace: &Namespace,
+        shard: &str,
+    ) -> Result<Option<Self>, Fault> {
+        let name = bucket_name(namespace, shard);
         match context.get_stream(format!("OBJ_{name}")).await {
             Ok(_there) => {}
             Err(error) if is_not_found(&error) => return Ok(None),
@@ -43,12 +47,16 @@ impl Bucket {
     }
 
     /// The bucket of a shard, created if it is missing.
-    pub(super) async fn open(context: &Context, shard: &str) -> Result<Self, Fault> {
-        let there = Self::of(context, shard).await?;
+    pub(super) async fn open(
+        context: &Context,
+        namespace: &Namespace,
+        shard: &str,
+    ) -> Result<Self, Fault> {
+        let there = Self::of(context, namespace, shard).await?;
         if let Some(bucket) = there {
             return Ok(bucket);
         }
-        let name = format!("{SNAPSHOTS}-{shard}");
+        let name = bucket_name(namespace, shard);
         let config = object_store::Config { bucket: name.clone(), ..Default::default() };
         let objects = context.create_object_store(config).await?;
         Ok(Self { objects, context: context.clone(), name })
@@ -119,11 +127,23 @@ fn is_not_found(error: &GetStreamError) -> bool {
     }
 }
 
+fn bucket_name(namespace: &Namespace, shard: &str) -> String {
+    namespace.stored(format_args!("{SNAPSHOTS}-{shard}"))
+}
+
+/// Whether this is the stream of a bucket of one of the namespace's shards. The name of another namespace may begin
+/// with all of ours.
+fn is_of(namespace: &Namespace, stream: &str) -> bool {
+    let shard = stream.strip_prefix(&format!("OBJ_{}", bucket_name(namespace, "shard-")));
+    let numbers = shard.and_then(|shard| shard.split_once("-of-"));
+    let is_number = |text: &str| text.parse::<u16>().is_ok_and(|of| of.to_string() == text);
+    numbers.is_some_and(|(shard, count)| is_number(shard) && is_number(count))
+}
+
 /// Removes the buckets of all shards.
-pub(super) async fn remove_all(context: &Context) -> Result<(), Fault> {
-    let prefix = format!("OBJ_{SNAPSHOTS}-");
+pub(super) async fn remove_all(context: &Context, namespace: &Namespace) -> Result<(), Fault> {
     let streams: Vec<String> = context.stream_names().try_collect().await?;
-    for stream in streams.into_iter().filter(|name| name.starts_with(&prefix)) {
+    for stream in streams.into_iter().filter(|name| is_of(namespace, name)) {
         context.delete_stream(&stream).await?;
     }
     Ok(())
@@ -194,4 +214,22 @@ fn turn_key(shard: &str) -> String {
 /// Whether a key is that of a turn.
 pub(super) fn is_turn(key: &str) -> bool {
     key.ends_with(".snapshot")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_namespace_removes_the_buckets_of_another() {
+        let read = |name: &str| name.parse::<Namespace>().expect(name);
+        let names = ["a", "a-kvasir-snapshots-b", "kvasir-snapshots-shard-0", "kvasir"];
+        let mut all: Vec<_> = names.into_iter().map(read).collect();
+        all.push(Namespace::default());
+        for one in &all {
+            let stream = format!("OBJ_{}", bucket_name(one, "shard-0-of-16"));
+            let owners: Vec<_> = all.iter().filter(|of| is_of(of, &stream)).collect();
+            assert_eq!(owners, [one], "{stream}");
+        }
+    }
 }

@@ -1,8 +1,12 @@
 use super::metrics::BrokerMetrics;
 use async_nats::{Client, ConnectError, Event};
-use kvasir_process::nats::NatsServers;
-use std::{future::ready, time::Duration};
-use tokio::sync::watch;
+use kvasir_process::{causes::causes, nats::NatsServers};
+use kvasir_proto::broker::Namespace;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::{sync::watch, task::JoinSet, time::Instant};
 
 /// Messages of one subscription that wait to be read. With more, the newest are dropped and counted, and
 /// what they said is asked for at the agents.
@@ -14,11 +18,16 @@ const RECONNECT_MIN: Duration = Duration::from_millis(50);
 /// up to this.
 const RECONNECT_MAX: Duration = Duration::from_secs(2);
 
+/// Least time between two attempts to find out why there is no connection.
+const DIAGNOSIS_INTERVAL: Duration = Duration::from_secs(10);
+
 /// A connection to a NATS server, which comes back by itself. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Connection {
     pub(super) client: Client,
     pub(super) link: watch::Receiver<Link>,
+    /// What stands before all names there.
+    pub(super) namespace: Arc<Namespace>,
 }
 
 /// How the connection stands.
@@ -38,6 +47,7 @@ pub(super) async fn connect(
     metrics: BrokerMetrics,
 ) -> Result<Connection, ConnectError> {
     let (state, link) = watch::channel(Link::default());
+    let reasons = servers.clone();
     let note = move |event: &Event| match event {
         Event::Connected => {
             tracing::info!("the broker is there");
@@ -52,10 +62,15 @@ pub(super) async fn connect(
         Event::SlowConsumer(_) => {
             metrics.dropped.inc();
         }
-        Event::LameDuckMode | Event::Draining | Event::ServerError(_) | Event::ClientError(_) => {
+        Event::ClientError(error) => {
+            let error = reasons.explain(&error.to_string());
+            tracing::warn!(error, "broker");
+        }
+        Event::LameDuckMode | Event::Draining | Event::ServerError(_) => {
             tracing::warn!(%event, "broker")
         }
     };
+    let diagnosis = Diagnosis::new(servers);
     let client = servers
         .options(|| true)
         .name("indexer-server")
@@ -68,9 +83,48 @@ pub(super) async fn connect(
         })
         .event_callback(move |event| {
             note(&event);
-            ready(())
+            diagnosis.after(&event)
         })
         .connect(servers.addresses())
         .await?;
-    Ok(Connection { client, link })
+    Ok(Connection { client, link, namespace: Arc::new(servers.namespace().clone()) })
+}
+
+/// Finds out why no connection with TLS can be made: the client library names only the kind of error while it tries by
+/// itself. Now and then while an outage lasts.
+struct Diagnosis {
+    servers: Arc<NatsServers>,
+    last: Mutex<Option<Instant>>,
+}
+
+impl Diagnosis {
+    fn new(servers: &NatsServers) -> Self {
+        Self { servers: Arc::new(servers.clone()), last: Mutex::new(None) }
+    }
+
+    fn is_due(&self) -> bool {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = last.is_none_or(|at| at.elapsed() >= DIAGNOSIS_INTERVAL);
+        if is_due {
+            *last = Some(Instant::now());
+        }
+        is_due
+    }
+
+    fn after(&self, event: &Event) -> impl Future<Output = ()> + use<> {
+        let failed = matches!(event, Event::ClientError(_)) && self.servers.uses_tls();
+        let servers = (failed && self.is_due()).then(|| Arc::clone(&self.servers));
+        async move {
+            let Some(servers) = servers else { return };
+            let mut trying = JoinSet::new();
+            trying.spawn(async move {
+                let tried = servers.options(|| true).connect(servers.addresses()).await;
+                if let Err(error) = tried {
+                    let error = servers.explain(&causes(&error));
+                    tracing::warn!(error, "no connection to the broker");
+                }
+            });
+            let _ended = trying.join_next().await;
+        }
+    }
 }

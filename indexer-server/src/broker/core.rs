@@ -31,7 +31,11 @@ pub(super) async fn run(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let buckets = inlet.buckets();
-        let all = [subjects::events(&buckets), subjects::heartbeats(&buckets)].concat();
+        let all = [
+            subjects::events(&connection.namespace, &buckets),
+            subjects::heartbeats(&connection.namespace, &buckets),
+        ]
+        .concat();
         let mut messages = match subscribe(&connection, all).await {
             Ok(messages) => messages,
             Err(error) => {

@@ -5,7 +5,7 @@ use super::{
 use crate::ingest::{Ingest, IngestError, PendingAnswer, SourceSession};
 use bytes::Bytes;
 use kvasir_proto::{
-    broker::{events_subject, heartbeats_subject},
+    broker::{Namespace, events_subject, heartbeats_subject},
     convert::{BrokerMessage, BytesError, PublishedBatch, SourceMessage, WorkerAddress},
     types::Incarnation,
 };
@@ -21,6 +21,8 @@ pub(super) struct Inlet {
     in_order: bool,
     /// Whether the log is read from further back, or the broker is unreachable.
     behind: bool,
+    /// What stands before all subjects.
+    namespace: Arc<Namespace>,
     metrics: BrokerMetrics,
 }
 
@@ -45,8 +47,13 @@ enum TakeError {
 }
 
 impl Inlet {
-    pub(super) fn new(ingest: Arc<Ingest>, in_order: bool, metrics: BrokerMetrics) -> Self {
-        Self { ingest, sessions: BTreeMap::new(), in_order, behind: false, metrics }
+    pub(super) fn new(
+        ingest: Arc<Ingest>,
+        in_order: bool,
+        namespace: Arc<Namespace>,
+        metrics: BrokerMetrics,
+    ) -> Self {
+        Self { ingest, sessions: BTreeMap::new(), in_order, behind: false, namespace, metrics }
     }
 
     /// The buckets whose workers are wanted.
@@ -87,7 +94,7 @@ impl Inlet {
         age: Duration,
     ) -> Result<Option<PendingAnswer>, TakeError> {
         let message = BrokerMessage::decode(payload)?;
-        check_subject(subject, &message)?;
+        check_subject(subject, &self.namespace, &message)?;
         if self.is_early(&message) {
             return Ok(None);
         }
@@ -240,11 +247,16 @@ impl Inlet {
 }
 
 /// The broker controls who may publish on a subject, so a message must be about the worker of its subject.
-fn check_subject(subject: &str, message: &BrokerMessage) -> Result<(), TakeError> {
+fn check_subject(
+    subject: &str,
+    namespace: &Namespace,
+    message: &BrokerMessage,
+) -> Result<(), TakeError> {
     let address = message.registration.address();
     let expected = match &message.message {
         SourceMessage::Batch(batch) => events_subject(&address, batch.dp_rank),
         SourceMessage::Heartbeat(_) | SourceMessage::Goodbye => heartbeats_subject(&address),
     };
+    let expected = namespace.subject(expected);
     if subject == expected { Ok(()) } else { Err(TakeError::Subject { expected }) }
 }

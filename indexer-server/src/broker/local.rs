@@ -24,7 +24,8 @@ impl LocalByBroker {
 
     /// The parts of an answer, as they come.
     fn ask(&self, source: &LocalSource, call: LocalCall, question: Vec<u8>) -> Parts<Bytes> {
-        let (client, subject) = (self.0.client.clone(), local_subject(&source.address, call));
+        let client = self.0.client.clone();
+        let subject = self.0.namespace.subject(local_subject(&source.address, call));
         let opening = async move {
             let inbox = client.new_inbox();
             let refused = |error: &dyn std::fmt::Display| AskError::Refused(error.to_string());

@@ -19,7 +19,7 @@ use async_nats::{
 };
 use futures::{StreamExt, stream::SelectAll};
 use kvasir_process::telemetry::NotReady;
-use kvasir_proto::broker::{DUPLICATES_WITHIN, EVENTS_ALL, STREAM};
+use kvasir_proto::broker::{DUPLICATES_WITHIN, EVENTS_ALL, Namespace, STREAM};
 use std::{
     ops::ControlFlow,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -78,7 +78,8 @@ impl Reader {
                 // The buckets have changed, or the broker was away.
                 Ok(()) => {}
                 Err(error) => {
-                    tracing::warn!(%error, stream = STREAM, "the stream cannot be read: retrying");
+                    let stream = self.stream_name();
+                    tracing::warn!(%error, stream, "the stream cannot be read: retrying");
                     if let Some(starting) = &starting {
                         starting.report(format!("the stream cannot be read: {error}"));
                     }
@@ -122,15 +123,16 @@ impl Reader {
         let buckets = self.inlet.buckets();
         let config = OrderedConfig {
             deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: after + 1 },
-            filter_subjects: subjects::events(&buckets),
+            filter_subjects: subjects::events(&self.connection.namespace, &buckets),
             ..OrderedConfig::default()
         };
         let consumer = stream.create_consumer(config).await?;
         let last = state.last_sequence;
         let is_behind = consumer.cached_info().num_pending > 0;
         let batches = consumer.messages().await?;
-        let heartbeats = subscribe(&self.connection, subjects::heartbeats(&buckets)).await?;
-        tracing::info!(stream = STREAM, after, last, "reading");
+        let heartbeats = subjects::heartbeats(&self.connection.namespace, &buckets);
+        let heartbeats = subscribe(&self.connection, heartbeats).await?;
+        tracing::info!(stream = self.stream_name(), after, last, "reading");
         let created_unix_ns = made;
         let read_at = Instant::now();
         Ok(Reading { batches, heartbeats, stream, created_unix_ns, is_behind, last, read_at })
@@ -138,7 +140,7 @@ impl Reader {
 
     /// The stream, with the bounds that this server was given: an agent may have made it.
     async fn stream(&self, context: &Context) -> Result<Stream, Fault> {
-        let wanted = stream_config(self.config);
+        let wanted = stream_config(&self.connection.namespace, self.config);
         let stream = context.get_or_create_stream(&wanted).await?;
         let found = &stream.cached_info().config;
         let bounds = |at: &Config| (at.max_age, at.max_bytes, at.duplicate_window);
@@ -149,7 +151,11 @@ impl Reader {
         let Config { max_age, max_bytes, duplicate_window, .. } = wanted;
         let now = Config { max_age, max_bytes, duplicate_window, ..found.clone() };
         context.update_stream(now).await?;
-        Ok(context.get_stream(STREAM).await?)
+        Ok(context.get_stream(self.stream_name()).await?)
+    }
+
+    fn stream_name(&self) -> String {
+        self.connection.namespace.stored(STREAM)
     }
 
     /// Reads until there is something to be reopened.
@@ -261,10 +267,10 @@ async fn is_same(reading: &mut Reading) -> Result<bool, Fault> {
 }
 
 /// The stream, where there is none yet.
-fn stream_config(config: StreamConfig) -> Config {
+fn stream_config(namespace: &Namespace, config: StreamConfig) -> Config {
     Config {
-        name: STREAM.to_owned(),
-        subjects: vec![EVENTS_ALL.to_owned()],
+        name: namespace.stored(STREAM),
+        subjects: vec![namespace.subject(EVENTS_ALL)],
         max_age: config.age_max,
         max_bytes: i64::try_from(config.bytes_max).unwrap_or(i64::MAX),
         discard: DiscardPolicy::Old,

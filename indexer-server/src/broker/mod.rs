@@ -101,7 +101,8 @@ impl Broker {
     pub async fn run(self, ingest: Arc<Ingest>, stop: CancellationToken) {
         let Self { config, connection, position, metrics, not_ready } = self;
         let in_order = config.delivery == Delivery::Jetstream;
-        let inlet = Inlet::new(ingest, in_order, metrics.clone());
+        let inlet =
+            Inlet::new(ingest, in_order, Arc::clone(&connection.namespace), metrics.clone());
         match config.delivery {
             Delivery::Core => core::run(connection, inlet, not_ready, stop).await,
             Delivery::Jetstream => {

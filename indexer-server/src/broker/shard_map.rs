@@ -42,7 +42,8 @@ impl ShardMaps {
                         continue;
                     }
                     Err(error) => {
-                        tracing::warn!(%error, bucket = SHARDS, "the map of shards cannot be read");
+                        let bucket = self.connection.namespace.stored(SHARDS);
+                        tracing::warn!(%error, bucket, "the map of shards cannot be read");
                         sleep(RETRY_PAUSE).await;
                         continue;
                     }
@@ -61,12 +62,12 @@ impl ShardMaps {
     }
 
     async fn open(connection: Connection) -> Result<Watch, async_nats::Error> {
+        let name = connection.namespace.stored(SHARDS);
         let context = jetstream::new(connection.client);
-        let bucket = match context.get_key_value(SHARDS).await {
+        let bucket = match context.get_key_value(&name).await {
             Ok(bucket) => bucket,
             Err(_missing) => {
-                let config =
-                    Config { bucket: SHARDS.to_owned(), history: HISTORY, ..Config::default() };
+                let config = Config { bucket: name, history: HISTORY, ..Config::default() };
                 context.create_key_value(config).await?
             }
         };

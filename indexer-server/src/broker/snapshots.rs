@@ -134,12 +134,16 @@ impl Snapshots {
     /// `another` may follow.
     async fn import(&self, another: bool) -> Result<Option<Imported>, Fault> {
         let context = self.context();
-        let Some(bucket) = Bucket::of(&context, &self.own).await? else { return Ok(None) };
+        let Some(bucket) = Bucket::of(&context, &self.connection.namespace, &self.own).await?
+        else {
+            return Ok(None);
+        };
         let Some(position) = bucket.position().await? else { return Ok(None) };
         // From now on no replica purges messages after it.
-        self.post(&coverage(&context).await?, position).await?;
+        self.post(&self.coverage(&context).await?, position).await?;
         let imported = self.download(&bucket).await?;
-        if let (Some(position), Ok(stream)) = (imported.position, context.get_stream(STREAM).await)
+        if let (Some(position), Ok(stream)) =
+            (imported.position, context.get_stream(self.stored(STREAM)).await)
             && position.sequence + 1 < stream.cached_info().state.first_sequence
             && another
         {
@@ -179,12 +183,12 @@ impl Snapshots {
         }
         let context = self.context();
         tracing::warn!("reset-states: purging stream, snapshots and checkpoint");
-        for stream in [STREAM.to_owned(), format!("KV_{COVERAGE}")] {
+        for stream in [self.stored(STREAM), format!("KV_{}", self.stored(COVERAGE))] {
             if context.get_stream(&stream).await.is_ok() {
                 context.delete_stream(&stream).await?;
             }
         }
-        remove_all(&context).await?;
+        remove_all(&context, &self.connection.namespace).await?;
         self.shared_store.call(|store| store.clear()).await??;
         Ok(())
     }
@@ -224,9 +228,9 @@ impl Snapshots {
             return Ok(());
         }
         let context = self.context();
-        let coverage = coverage(&context).await?;
+        let coverage = self.coverage(&context).await?;
         self.post(&coverage, position).await?;
-        let stream = context.get_stream(STREAM).await?;
+        let stream = context.get_stream(self.stored(STREAM)).await?;
         let first = stream.cached_info().state.first_sequence;
         let taken = self.taken(&context).await?;
         if wants_snapshot(position, taken, first, self.threshold)
@@ -246,7 +250,7 @@ impl Snapshots {
 
     /// How far the shard's snapshot goes.
     async fn taken(&self, context: &Jetstream) -> Result<Option<StreamPosition>, Fault> {
-        let bucket = Bucket::of(context, &self.own).await?;
+        let bucket = Bucket::of(context, &self.connection.namespace, &self.own).await?;
         match bucket {
             Some(bucket) => bucket.position().await,
             None => Ok(None),
@@ -261,7 +265,7 @@ impl Snapshots {
     }
 
     async fn upload(&self, turn: &mut Turn, coverage: &Store) -> Result<(), Fault> {
-        let bucket = Bucket::open(&self.context(), &self.own).await?;
+        let bucket = Bucket::open(&self.context(), &self.connection.namespace, &self.own).await?;
         bucket.tidy().await?;
         let export = self.shared_store.call(|store| store.export()).await??;
         let Some(position) = export.position() else { return Ok(()) };
@@ -299,7 +303,7 @@ impl Snapshots {
         let context = self.context();
         let mut snapshots = Vec::with_capacity(self.shards.len());
         for shard in &self.shards {
-            let bucket = Bucket::of(&context, shard).await?;
+            let bucket = Bucket::of(&context, &self.connection.namespace, shard).await?;
             snapshots.push(match bucket {
                 Some(bucket) => bucket.position().await?,
                 None => None,
@@ -327,6 +331,19 @@ impl Snapshots {
 
     fn context(&self) -> Jetstream {
         jetstream::new(self.connection.client.clone())
+    }
+
+    fn stored(&self, name: &str) -> String {
+        self.connection.namespace.stored(name)
+    }
+
+    async fn coverage(&self, context: &Jetstream) -> Result<Store, Fault> {
+        let bucket = self.stored(COVERAGE);
+        if let Ok(coverage) = context.get_key_value(&bucket).await {
+            return Ok(coverage);
+        }
+        let config = kv::Config { bucket, max_age: COVERAGE_AGE, ..kv::Config::default() };
+        Ok(context.create_key_value(config).await?)
     }
 }
 
@@ -364,15 +381,6 @@ fn write_out(
     }
     is_complete.store(true, Ordering::Release);
     Ok(())
-}
-
-async fn coverage(context: &Jetstream) -> Result<Store, Fault> {
-    if let Ok(coverage) = context.get_key_value(COVERAGE).await {
-        return Ok(coverage);
-    }
-    let config =
-        kv::Config { bucket: COVERAGE.to_owned(), max_age: COVERAGE_AGE, ..kv::Config::default() };
-    Ok(context.create_key_value(config).await?)
 }
 
 #[cfg(test)]

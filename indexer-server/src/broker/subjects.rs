@@ -1,24 +1,28 @@
 use super::Connection;
 use async_nats::{SubscribeError, Subscriber};
 use futures::{future::try_join_all, stream::SelectAll};
-use kvasir_proto::broker::{EVENTS_ALL, HEARTBEATS_ALL, events_of_bucket, heartbeats_of_bucket};
+use kvasir_proto::broker::{
+    EVENTS_ALL, HEARTBEATS_ALL, Namespace, events_of_bucket, heartbeats_of_bucket,
+};
 
 /// The buckets whose workers a server has; none for all.
 pub(super) type Buckets = Option<Vec<u8>>;
 
 /// Subjects of batches.
-pub(super) fn events(buckets: &Buckets) -> Vec<String> {
+pub(super) fn events(namespace: &Namespace, buckets: &Buckets) -> Vec<String> {
+    let subject = |bucket: &u8| namespace.subject(events_of_bucket(*bucket));
     match buckets {
-        None => vec![EVENTS_ALL.to_owned()],
-        Some(buckets) => buckets.iter().map(|bucket| events_of_bucket(*bucket)).collect(),
+        None => vec![namespace.subject(EVENTS_ALL)],
+        Some(buckets) => buckets.iter().map(subject).collect(),
     }
 }
 
 /// Subjects of heartbeats.
-pub(super) fn heartbeats(buckets: &Buckets) -> Vec<String> {
+pub(super) fn heartbeats(namespace: &Namespace, buckets: &Buckets) -> Vec<String> {
+    let subject = |bucket: &u8| namespace.subject(heartbeats_of_bucket(*bucket));
     match buckets {
-        None => vec![HEARTBEATS_ALL.to_owned()],
-        Some(buckets) => buckets.iter().map(|bucket| heartbeats_of_bucket(*bucket)).collect(),
+        None => vec![namespace.subject(HEARTBEATS_ALL)],
+        Some(buckets) => buckets.iter().map(subject).collect(),
     }
 }
 

@@ -220,6 +220,16 @@ fn every_refusal_of_a_worker_names_the_key() {
     check(&["w"], "\"w\" is no key=value");
     check(&["id=w,model=m,block-size=1,role=all"], "\"all\" is not one of prefill, decode, both");
     check(&["id=w,model=m,block-size=1,label.=a"], "(w).label: \"\": a key must have 1 to 256");
+    for (spec, field) in [
+        ("label.a=b\u{202e}", "label"),
+        ("label.a\u{200b}=b", "label"),
+        ("lora.7=a\u{2028}", "lora"),
+        ("lora.7=a\u{7}", "lora"),
+        ("endpoint=tcp://a\u{2066}:1", "endpoint"),
+    ] {
+        let why = format!("(w).{field}: ");
+        check(&[&format!("id=w,model=m,block-size=1,{spec}")], &why);
+    }
     check(&["id=w,model=m,block-size=1,label=a"], "label needs a name: write label.NAME=VALUE");
     check(&["id=w,model=m"], "block-size");
     check(&["id=w,model=m,block-size=x"], "block-size: invalid digit");

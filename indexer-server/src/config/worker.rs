@@ -7,7 +7,9 @@ use kvasir_proto::{
         BLOCK_SIZE_TOKENS_MAX, MEDIUM_TTL_MS_MAX, MEDIUM_TTL_MS_MIN, NAME_BYTES_MAX,
         WORKER_ENDPOINTS_MAX, WORKER_LABELS_MAX, WORKER_LORA_NAMES_MAX,
     },
-    types::{CopyMode, DpRank, EngineKind, LossPolicy, PartitionKey, WorkerId},
+    types::{
+        CopyMode, DpRank, EngineKind, LossPolicy, PartitionKey, WorkerId, invisible_character,
+    },
 };
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
@@ -167,6 +169,9 @@ fn registration(spec: &WorkerSpec) -> Result<Registration, Refused> {
             let why = format!("{} bytes are too long, the limit is {NAME_BYTES_MAX}", text.len());
             return Err((name, Box::new(why)));
         }
+        if name != "topic" {
+            check_shown(text).map_err(|why| -> Refused { (name, Box::new(why)) })?;
+        }
         if spec.endpoint.is_none() {
             return Err((name, Box::new("needs an endpoint beside it")));
         }
@@ -198,6 +203,15 @@ fn registration(spec: &WorkerSpec) -> Result<Registration, Refused> {
     })
 }
 
+/// Checks that people see a name as it is.
+fn check_shown(name: &str) -> Result<(), String> {
+    let control = name.chars().find(|at| at.is_control());
+    match control.or_else(|| invisible_character(name)) {
+        Some(at) => Err(format!("has the invisible character U+{:04X}: remove it", u32::from(at))),
+        None => Ok(()),
+    }
+}
+
 fn profile(spec: &WorkerSpec) -> Result<WorkerProfile, String> {
     let (count, limit) = (spec.label.len(), WORKER_LABELS_MAX);
     if count > limit {
@@ -211,6 +225,9 @@ fn profile(spec: &WorkerSpec) -> Result<WorkerProfile, String> {
         return Err(format!(
             "{key:?}: a key must have 1 to {NAME_BYTES_MAX} bytes, a value at most {NAME_BYTES_MAX}"
         ));
+    }
+    for (key, value) in &spec.label {
+        check_shown(key).and_then(|()| check_shown(value))?;
     }
     Ok(WorkerProfile {
         role: spec.role.unwrap_or_default(),
@@ -251,6 +268,7 @@ fn lora_names(spec: &BTreeMap<String, String>) -> Result<BTreeMap<u64, String>, 
                 "the name of {id} has {bytes} bytes, it must have 1 to {NAME_BYTES_MAX}"
             ));
         }
+        check_shown(name).map_err(|why| format!("the name of {id} {why}"))?;
         if names.insert(id, name.clone()).is_some() {
             return Err(format!("{id} is given twice"));
         }

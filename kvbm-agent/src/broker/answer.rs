@@ -11,7 +11,7 @@ use futures::stream::{self, BoxStream, SelectAll};
 use futures::{Stream, StreamExt};
 use kvasir_feed::pause::Pauses;
 use kvasir_process::nats::NatsServers;
-use kvasir_proto::broker::{LocalCall, local_subject};
+use kvasir_proto::broker::{LocalCall, Namespace, local_subject};
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::codec::decode;
 use kvasir_proto::pb::local_indexer_server::LocalIndexer;
@@ -64,7 +64,7 @@ impl Answerer {
             () = stop.cancelled() => return Ok(()),
             connection = Connection::open(servers) => connection?,
         };
-        let mut questions = self.subscribe(&connection).await?;
+        let mut questions = self.subscribe(&connection, servers.namespace()).await?;
         self.status.send_modify(|status| status.answering = true);
         pauses.reset();
         let mut answers = JoinSet::new();
@@ -88,10 +88,11 @@ impl Answerer {
     async fn subscribe(
         &self,
         connection: &Connection,
+        namespace: &Namespace,
     ) -> Result<SelectAll<impl Stream<Item = (LocalCall, Message)> + use<>>, BrokerError> {
         let mut questions = SelectAll::new();
         for call in LocalCall::ALL {
-            let subject = local_subject(self.service.address(), call);
+            let subject = namespace.subject(local_subject(self.service.address(), call));
             let subscribed = connection.with(connection.client().subscribe(subject)).await?;
             let subscription =
                 subscribed.map_err(|error| BrokerError::Subscribe(error.to_string()))?;

@@ -24,7 +24,8 @@ impl Connection {
         let closed = CancellationToken::new();
         let made = Arc::new(AtomicBool::new(false));
         let connected = options(servers, &closed, &made).connect(servers.addresses()).await;
-        let client = connected.map_err(|error| BrokerError::Connect(causes(&error)))?;
+        let refused = |error| BrokerError::Connect(servers.explain(&causes(&error)));
+        let client = connected.map_err(refused)?;
         made.store(true, Ordering::Release);
         let taken = client.max_payload();
         if taken < BROKER_MESSAGE_BYTES_MAX {

@@ -7,8 +7,8 @@ pub(super) enum BrokerError {
     Connect(String),
     #[error("the connection is lost")]
     Lost,
-    #[error("stream {name:?}: {error}", name = kvasir_proto::broker::STREAM)]
-    Stream { error: String },
+    #[error("stream {name:?}: {error}")]
+    Stream { name: String, error: String },
     #[error("batch {sequence} is not acknowledged: {error}")]
     NotAcknowledged { sequence: u64, error: String },
     #[error("publish: {0}")]

@@ -13,22 +13,26 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use kvasir_feed::journal::Batch;
 use kvasir_proto::broker::{
-    DUPLICATES_WITHIN, EVENTS_ALL, STREAM, STREAM_AGE_DEFAULT, STREAM_BYTES_DEFAULT,
+    DUPLICATES_WITHIN, EVENTS_ALL, Namespace, STREAM, STREAM_AGE_DEFAULT, STREAM_BYTES_DEFAULT,
 };
 use std::collections::VecDeque;
 use tokio::select;
 
 /// Makes the stream, unless there is one, whatever its bounds.
-pub(super) async fn open(connection: &Connection) -> Result<Context, BrokerError> {
+pub(super) async fn open(
+    connection: &Connection,
+    namespace: &Namespace,
+) -> Result<Context, BrokerError> {
     let context = ContextBuilder::new()
         .timeout(ACK_TIMEOUT)
         .ack_timeout(ACK_TIMEOUT)
         // Those of an incarnation that is over may still be waited for.
         .max_ack_inflight(2 * UNACKED_BATCHES_MAX)
         .build(connection.client().clone());
+    let name = namespace.stored(STREAM);
     let config = Config {
-        name: STREAM.to_owned(),
-        subjects: vec![EVENTS_ALL.to_owned()],
+        name: name.clone(),
+        subjects: vec![namespace.subject(EVENTS_ALL)],
         max_age: STREAM_AGE_DEFAULT,
         max_bytes: i64::try_from(STREAM_BYTES_DEFAULT).unwrap_or(i64::MAX),
         discard: DiscardPolicy::Old,
@@ -36,7 +40,7 @@ pub(super) async fn open(connection: &Connection) -> Result<Context, BrokerError
         ..Config::default()
     };
     let made = connection.with(context.get_or_create_stream(config)).await?;
-    let _stream = made.map_err(|error| BrokerError::Stream { error: error.to_string() })?;
+    let _stream = made.map_err(|error| BrokerError::Stream { name, error: error.to_string() })?;
     Ok(context)
 }
 

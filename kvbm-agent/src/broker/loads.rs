@@ -63,7 +63,7 @@ impl LoadPublisher {
     /// Makes a connection and uses it until it breaks.
     async fn connection(&self) -> Result<Infallible, BrokerError> {
         let connection = Connection::open(&self.servers).await?;
-        let subject = loads_subject(&self.address);
+        let subject = self.servers.namespace().subject(loads_subject(&self.address));
         let mut changes = self.board.changes();
         let mut refreshes = interval(self.refresh_interval);
         refreshes.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -4,7 +4,7 @@ use super::BrokerConfig;
 use bytes::{Bytes, BytesMut};
 use kvasir_feed::feed::Feed;
 use kvasir_feed::journal::Batch;
-use kvasir_proto::broker::{events_subject, heartbeats_subject, message_id};
+use kvasir_proto::broker::{Namespace, events_subject, heartbeats_subject, message_id};
 use kvasir_proto::convert::{
     BrokerMessage, ConvertError, Heartbeat, Problem, Registration, SourceMessage, WorkerAddress,
     publish_batch,
@@ -19,6 +19,7 @@ pub(super) struct Envelope {
     address: WorkerAddress,
     registration: Registration,
     source: String,
+    namespace: Namespace,
 }
 
 /// One incarnation's messages.
@@ -26,6 +27,7 @@ pub(super) struct Envelope {
 pub(super) struct IncarnationEnvelope {
     address: WorkerAddress,
     source: String,
+    namespace: Namespace,
     incarnation: Incarnation,
     /// The fields of every message, encoded: protobuf reads what follows as the same message.
     head: Bytes,
@@ -50,7 +52,9 @@ impl Envelope {
             let (actual, expected) = (registration.block_size, hello.block_size);
             return Err(mismatch("block_size", format!("is {actual}"), expected.to_string()));
         }
-        let envelope = Self { address: hello.address, registration, source: hello.source };
+        let namespace = config.servers.namespace().clone();
+        let (address, source) = (hello.address, hello.source);
+        let envelope = Self { address, registration, source, namespace };
         // What no index would accept is refused here.
         BrokerMessage::try_from(envelope.message(hello.incarnation, 0))?;
         Ok(envelope)
@@ -72,6 +76,7 @@ impl Envelope {
         IncarnationEnvelope {
             address: self.address.clone(),
             source: self.source.clone(),
+            namespace: self.namespace.clone(),
             incarnation,
             head: message.encode_to_vec().into(),
         }
@@ -81,7 +86,7 @@ impl Envelope {
 impl IncarnationEnvelope {
     /// Where a batch goes, what names it there, and it.
     pub(super) fn batch(&self, batch: &Batch) -> (String, String, Bytes) {
-        let subject = events_subject(&self.address, batch.rank());
+        let subject = self.namespace.subject(events_subject(&self.address, batch.rank()));
         let id = message_id(&self.address, &self.source, self.incarnation, batch.sequence());
         let batch = publish_batch(batch.sequence(), batch.rank(), batch.events());
         (subject, id, self.message_of(broker_message::Content::Batch(batch)))
@@ -90,13 +95,13 @@ impl IncarnationEnvelope {
     /// Where a heartbeat goes, and it.
     pub(super) fn heartbeat(&self, heartbeat: Heartbeat) -> (String, Bytes) {
         let message = self.message_of(broker_message::Content::Heartbeat(heartbeat.into()));
-        (heartbeats_subject(&self.address), message)
+        (self.namespace.subject(heartbeats_subject(&self.address)), message)
     }
 
     /// Where a goodbye goes, and it.
     pub(super) fn goodbye(&self) -> (String, Bytes) {
         let message = self.message_of(broker_message::Content::Goodbye(pb::PublishGoodbye {}));
-        (heartbeats_subject(&self.address), message)
+        (self.namespace.subject(heartbeats_subject(&self.address)), message)
     }
 
     fn message_of(&self, content: broker_message::Content) -> Bytes {

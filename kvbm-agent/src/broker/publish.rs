@@ -91,7 +91,9 @@ impl NatsPublisher {
         };
         let stream = match self.config.delivery {
             Delivery::Core => None,
-            Delivery::Jetstream => Some(jetstream::open(&connection).await?),
+            Delivery::Jetstream => {
+                Some(jetstream::open(&connection, self.config.servers.namespace()).await?)
+            }
         };
         let source = self.feed.name();
         tracing::info!(source, delivery = ?self.config.delivery, "connected to NATS");

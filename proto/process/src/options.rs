@@ -4,13 +4,13 @@ use crate::{
     access::{Access, Guard},
     config::ConfigError,
     http::HttpConfig,
-    nats::NatsServers,
+    nats::{NatsAccess, NatsServers},
     telemetry::{LogConfig, LogFormat},
     text::{self, ServerUrl, Span},
 };
 use clap::{ArgAction, Args};
 use kvasir_proto::{
-    broker::Delivery,
+    broker::{Delivery, Namespace},
     target::{is_tls, read_target},
 };
 use kvasir_tls::{ClientFiles, Dialer, Identity, ServerFiles, ServerTls, TlsError};
@@ -188,25 +188,85 @@ pub struct NatsOptions {
     #[arg(long, value_name = "DELIVERY", default_value_t = Delivery::Core)]
     #[serde(serialize_with = "text::serialize")]
     pub nats_delivery: Delivery,
+    /// How to sign on, and what stands before all names.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub access: NatsAccessOptions,
+}
+
+/// How a program signs on to NATS if the URL does not say it, and what stands before all names there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct NatsAccessOptions {
+    /// Sign on to NATS with this credentials file (JWT and seed). It is read for each connection
+    #[arg(long, value_name = "FILE")]
+    pub nats_credentials: Option<PathBuf>,
+    /// Sign on to NATS with the seed of a user's nkey in this file. It is read for each connection
+    #[arg(long, value_name = "FILE")]
+    pub nats_nkey_seed: Option<PathBuf>,
+    /// Use TLS to NATS, and accept servers whose certificates an authority in this PEM file has signed. With
+    /// tls:// in the URL and without this option, the system's authorities count
+    #[arg(long, value_name = "FILE")]
+    pub nats_tls_ca: Option<PathBuf>,
+    /// Use TLS to NATS, and show this certificate (PEM) to servers that ask for one
+    #[arg(long, value_name = "FILE")]
+    pub nats_tls_cert: Option<PathBuf>,
+    /// The key of that certificate (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub nats_tls_key: Option<PathBuf>,
+    /// Put this name before all subjects, the stream and the buckets, so that several fleets share an account of NATS.
+    /// All programs of a fleet have the same: 1 to 64 ASCII letters, digits, - and _
+    #[arg(long, value_name = "NAME")]
+    #[serde(serialize_with = "text::optional::serialize", skip_serializing_if = "Option::is_none")]
+    pub nats_namespace: Option<Namespace>,
+}
+
+impl NatsAccessOptions {
+    /// The same; the files are not read yet.
+    #[must_use]
+    pub fn access(&self) -> NatsAccess {
+        NatsAccess {
+            credentials: self.nats_credentials.clone(),
+            nkey_seed: self.nats_nkey_seed.clone(),
+            tls_ca: self.nats_tls_ca.clone(),
+            tls_cert: self.nats_tls_cert.clone(),
+            tls_key: self.nats_tls_key.clone(),
+            namespace: self.nats_namespace.clone().unwrap_or_default(),
+        }
+    }
+
+    /// Checks that nothing is set where there is no server.
+    ///
+    /// # Errors
+    /// If something is; the error names it.
+    pub fn check_without_server(&self) -> Result<(), ConfigError> {
+        match self.access().first_set() {
+            None => Ok(()),
+            Some(option) => {
+                let why = "needs nats-url beside it, such as nats://127.0.0.1:4222";
+                Err(ConfigError::invalid(option, why))
+            }
+        }
+    }
 }
 
 impl NatsOptions {
     /// The servers and how events travel, if there is one.
     ///
     /// # Errors
-    /// If the URL names no server, or there is none and another option needs one.
+    /// If the URL names no server, a file is not what its option wants, or there is no URL and another option needs
+    /// one.
     pub fn check(&self) -> Result<Option<(NatsServers, Delivery)>, ConfigError> {
         let delivery = self.nats_delivery;
         let Some(url) = &self.nats_url else {
+            self.access.check_without_server()?;
             if delivery == Delivery::Core {
                 return Ok(None);
             }
             let why = format!("is {delivery}, which needs nats-url, such as nats://127.0.0.1:4222");
             return Err(ConfigError::invalid("nats-delivery", why));
         };
-        let servers = NatsServers::read(url);
-        let servers = servers.map_err(|why| ConfigError::invalid("nats-url", why))?;
-        Ok(Some((servers, delivery)))
+        Ok(Some((NatsServers::read(url, self.access.access())?, delivery)))
     }
 }
 

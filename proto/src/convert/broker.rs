@@ -1,9 +1,8 @@
 use super::{
     ConvertError, Heartbeat, Hello, LOCAL_INDEXER_BY_BROKER, Problem, Registration, incarnation,
-    shared::{check_required, read_incarnation},
+    shared::{check_required_name, read_incarnation},
 };
 use crate::{
-    limits::NAME_BYTES_MAX,
     pb::{self, broker_message},
     types::Incarnation,
 };
@@ -78,7 +77,7 @@ impl TryFrom<pb::BrokerMessage> for BrokerMessage {
         }
         // Without a lease, the worker would never be removed.
         registration.lease.get_or_insert(LEASE_BY_BROKER_DEFAULT);
-        check_required("source", &message.source, NAME_BYTES_MAX)?;
+        check_required_name("source", &message.source)?;
         let content =
             match message.content.ok_or_else(|| required("batch, heartbeat or goodbye"))? {
                 broker_message::Content::Batch(batch) => SourceMessage::Batch(batch),

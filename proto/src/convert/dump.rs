@@ -6,14 +6,14 @@ use super::{
     local::read_record,
     read_cursor,
     shared::{
-        check_count, check_range, check_required, copy_mode, read_copy_mode, read_incarnation,
+        check_count, check_range, check_required_name, copy_mode, read_copy_mode, read_incarnation,
         read_state, state,
     },
 };
 use crate::{
     limits::{
-        DUMP_CHUNK_RECORDS_DEFAULT, DUMP_CHUNK_RECORDS_MAX, NAME_BYTES_MAX,
-        SOURCE_PAST_INCARNATIONS_MAX, WORKER_RANKS_MAX, WORKER_SOURCES_MAX,
+        DUMP_CHUNK_RECORDS_DEFAULT, DUMP_CHUNK_RECORDS_MAX, SOURCE_PAST_INCARNATIONS_MAX,
+        WORKER_RANKS_MAX, WORKER_SOURCES_MAX,
     },
     pb::{self, dump_worker_response::Part},
     types::{
@@ -150,7 +150,7 @@ fn read_chunk(chunk: pb::DumpChunk) -> Result<WorkerDumpPart, ConvertError> {
 }
 
 fn read_end(end: pb::DumpEnd) -> Result<WorkerDumpPart, ConvertError> {
-    check_required("source", &end.source, NAME_BYTES_MAX)?;
+    check_required_name("source", &end.source)?;
     check_count("past_incarnations", end.past_incarnations.len(), SOURCE_PAST_INCARNATIONS_MAX)?;
     check_count("dp_ranks", end.dp_ranks.len(), WORKER_RANKS_MAX)?;
     let mode = read_copy_mode("copy_mode", end.copy_mode)?;

@@ -31,6 +31,9 @@ pub enum Problem {
     /// A name has a control character, which could forge lines of a log or a report.
     #[error("has a control character: remove it")]
     ControlCharacter,
+    /// A name has a character that is not shown, or that changes how others are shown.
+    #[error("has the invisible character U+{:04X}: remove it", u32::from(*.0))]
+    Invisible(char),
     /// A list has too many entries.
     #[error("has {count} entries, the limit is {limit}: send fewer")]
     TooMany {
@@ -90,6 +93,7 @@ impl ConvertError {
             | Problem::Unexpected(_)
             | Problem::TooLong { .. }
             | Problem::ControlCharacter
+            | Problem::Invisible(_)
             | Problem::TooMany { .. }
             | Problem::OutOfRange { .. }
             | Problem::Mismatch { .. }
@@ -107,6 +111,9 @@ impl From<NameError> for ConvertError {
                 Self::new(field, Problem::TooLong { bytes, limit: NAME_BYTES_MAX })
             }
             NameError::ControlCharacter { field } => Self::new(field, Problem::ControlCharacter),
+            NameError::Invisible { field, character } => {
+                Self::new(field, Problem::Invisible(character))
+            }
         }
     }
 }

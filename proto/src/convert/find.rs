@@ -1,14 +1,14 @@
 use super::{
     ConvertError, Problem,
     shared::{
-        check_block_size, check_count, check_hash_scheme, check_name, check_required, read_tier,
+        check_block_size, check_count, check_hash_scheme, check_required, check_text, read_tier,
     },
 };
 use crate::{
     hash::{MultimodalSpan, Namespace, Seed, local_hashes, multimodal_hash, tokens_le},
     limits::{
-        MULTIMODAL_IDENTIFIER_BYTES_MAX, QUERY_BLOCKS_MAX, QUERY_MULTIMODAL_ITEMS_MAX,
-        QUERY_TOKENS_MAX, QUERY_WORKER_IDS_MAX,
+        MULTIMODAL_IDENTIFIER_BYTES_MAX, NAME_BYTES_MAX, QUERY_BLOCKS_MAX,
+        QUERY_MULTIMODAL_ITEMS_MAX, QUERY_TOKENS_MAX, QUERY_WORKER_IDS_MAX,
     },
     pb,
     types::{
@@ -258,8 +258,8 @@ fn read_tokens(
     tokens: QueryTokens,
     (lora_name, cache_salt, items): (&str, &str, &[pb::MultimodalItem]),
 ) -> Result<QueryInput, ConvertError> {
-    check_name("lora_name", lora_name)?;
-    check_name("cache_salt", cache_salt)?;
+    check_text("lora_name", lora_name, NAME_BYTES_MAX)?;
+    check_text("cache_salt", cache_salt, NAME_BYTES_MAX)?;
     check_count("multimodal", items.len(), QUERY_MULTIMODAL_ITEMS_MAX)?;
     let spans = items.iter().enumerate().map(|(index, item)| {
         read_span(item, tokens.count())

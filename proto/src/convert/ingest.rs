@@ -3,8 +3,8 @@ use super::{
     find::check_tokens_le,
     incarnation,
     shared::{
-        age_ms, check_block_size, check_count, check_name, check_required, copy_mode,
-        read_copy_mode, read_incarnation, read_state, read_tier, state, tier,
+        age_ms, check_block_size, check_count, check_name, check_required_name, check_text,
+        copy_mode, read_copy_mode, read_incarnation, read_state, read_tier, state, tier,
     },
     worker::read_local_indexer,
 };
@@ -139,7 +139,7 @@ impl TryFrom<pb::PublishHello> for Hello {
     type Error = ConvertError;
 
     fn try_from(hello: pb::PublishHello) -> Result<Self, ConvertError> {
-        check_required("source", &hello.source, NAME_BYTES_MAX)?;
+        check_required_name("source", &hello.source)?;
         let copy_mode = read_copy_mode("copy_mode", hello.copy_mode)?;
         Ok(Self {
             address: WorkerAddress {
@@ -297,7 +297,7 @@ fn hash_tokens(
     block_size: u32,
 ) -> Result<Vec<LocalHash>, ConvertError> {
     check_name("lora_name", namespace.lora_name)?;
-    check_name("cache_salt", namespace.cache_salt)?;
+    check_text("cache_salt", namespace.cache_salt, NAME_BYTES_MAX)?;
     check_tokens_le("token_ids_le", tokens_le)?;
     let block_size = usize::try_from(block_size).unwrap_or(usize::MAX);
     let tokens = blocks.saturating_mul(block_size);

@@ -4,15 +4,13 @@
 use super::{
     ConvertError, Problem, PublishedBatch, WorkerAddress, incarnation, publish_batch,
     shared::{
-        check_block_size, check_count, check_range, check_required, copy_mode, read_copy_mode,
+        check_block_size, check_count, check_range, check_required_name, copy_mode, read_copy_mode,
         read_incarnation,
     },
 };
 use crate::{
     digest::DIGEST_BUCKETS,
-    limits::{
-        DUMP_CHUNK_RECORDS_DEFAULT, DUMP_CHUNK_RECORDS_MAX, NAME_BYTES_MAX, WORKER_SOURCES_MAX,
-    },
+    limits::{DUMP_CHUNK_RECORDS_DEFAULT, DUMP_CHUNK_RECORDS_MAX, WORKER_SOURCES_MAX},
     pb::{
         self, get_events_response::Part as EventsMessage, local_dump_response::Part as DumpMessage,
     },
@@ -178,7 +176,7 @@ pub(super) fn read_source(
     address: WorkerAddress,
     name: String,
 ) -> Result<LocalSource, ConvertError> {
-    check_required("source", &name, NAME_BYTES_MAX)?;
+    check_required_name("source", &name)?;
     Ok(LocalSource { address, name })
 }
 
@@ -429,7 +427,7 @@ impl TryFrom<pb::GetLocalStatusResponse> for LocalStatus {
 }
 
 fn read_status(status: pb::LocalSourceStatus) -> Result<LocalSourceStatus, ConvertError> {
-    check_required("source", &status.source, NAME_BYTES_MAX)?;
+    check_required_name("source", &status.source)?;
     let mode = read_copy_mode("copy_mode", status.copy_mode)?;
     Ok(LocalSourceStatus {
         name: status.source,

@@ -1,11 +1,8 @@
 use super::{
     ConvertError, Problem,
-    shared::{check_count, check_name, check_required},
+    shared::{check_count, check_name, check_required_name},
 };
-use crate::{
-    limits::{NAME_BYTES_MAX, WORKER_LABELS_MAX},
-    pb,
-};
+use crate::{limits::WORKER_LABELS_MAX, pb};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -186,7 +183,7 @@ impl TryFrom<pb::WorkerProfile> for WorkerProfile {
         let mut labels = BTreeMap::new();
         for (index, pb::Label { key, value }) in profile.labels.into_iter().enumerate() {
             let outer = format!("labels[{index}]");
-            check_required("key", &key, NAME_BYTES_MAX).map_err(|error| error.within(&outer))?;
+            check_required_name("key", &key).map_err(|error| error.within(&outer))?;
             check_name("value", &value).map_err(|error| error.within(&outer))?;
             if labels.contains_key(&key) {
                 return Err(ConvertError::new("key", Problem::Repeated(key)).within(outer));

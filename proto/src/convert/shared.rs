@@ -5,7 +5,7 @@ use crate::{
     hash::HASH_SCHEME,
     limits::{BLOCK_SIZE_TOKENS_MAX, NAME_BYTES_MAX},
     pb,
-    types::{CopyMode, Cursor, Incarnation, SourceState, Tier},
+    types::{CopyMode, Cursor, Incarnation, SourceState, Tier, invisible_character},
 };
 use prost::bytes::Bytes;
 use std::time::Duration;
@@ -146,8 +146,22 @@ pub(super) fn check_required(field: &str, text: &str, limit: usize) -> Result<()
     check_text(field, text, limit)
 }
 
+/// A name that people read, or nothing.
 pub(super) fn check_name(field: &str, name: &str) -> Result<(), ConvertError> {
-    check_text(field, name, NAME_BYTES_MAX)
+    check_text(field, name, NAME_BYTES_MAX)?;
+    if name.chars().any(char::is_control) {
+        return Err(ConvertError::new(field, Problem::ControlCharacter));
+    }
+    match invisible_character(name) {
+        Some(character) => Err(ConvertError::new(field, Problem::Invisible(character))),
+        None => Ok(()),
+    }
+}
+
+/// A name that people read.
+pub(super) fn check_required_name(field: &str, name: &str) -> Result<(), ConvertError> {
+    check_required(field, name, NAME_BYTES_MAX)?;
+    check_name(field, name)
 }
 
 pub(super) fn check_count(field: &str, count: usize, limit: usize) -> Result<(), ConvertError> {

@@ -1,8 +1,8 @@
 use super::{
     ConvertError, Problem, WorkerProfile,
     shared::{
-        check_block_size, check_count, check_hash_scheme, check_name, check_range, check_required,
-        read_copy_mode,
+        check_block_size, check_count, check_hash_scheme, check_name, check_range,
+        check_required_name, check_text, read_copy_mode,
     },
 };
 use crate::{
@@ -324,9 +324,9 @@ fn read_endpoints(endpoints: Vec<pb::EngineEndpoint>) -> Result<Vec<EndpointSpec
 }
 
 fn check_endpoint(endpoint: &pb::EngineEndpoint) -> Result<(), ConvertError> {
-    check_required("endpoint", &endpoint.endpoint, NAME_BYTES_MAX)?;
+    check_required_name("endpoint", &endpoint.endpoint)?;
     check_name("replay_endpoint", &endpoint.replay_endpoint)?;
-    check_name("topic", &endpoint.topic)
+    check_text("topic", &endpoint.topic, NAME_BYTES_MAX)
 }
 
 fn read_lora_names(names: Vec<pb::LoraName>) -> Result<BTreeMap<u64, String>, ConvertError> {
@@ -334,7 +334,7 @@ fn read_lora_names(names: Vec<pb::LoraName>) -> Result<BTreeMap<u64, String>, Co
     let mut read = BTreeMap::new();
     for (index, pb::LoraName { id, name }) in names.into_iter().enumerate() {
         let outer = format!("lora_names[{index}]");
-        check_required("name", &name, NAME_BYTES_MAX).map_err(|error| error.within(&outer))?;
+        check_required_name("name", &name).map_err(|error| error.within(&outer))?;
         if read.insert(id, name).is_some() {
             let problem = Problem::Repeated(id.to_string());
             return Err(ConvertError::new("id", problem).within(outer));
@@ -355,7 +355,7 @@ pub fn read_medium_ttls(
     let mut read = BTreeMap::new();
     for (index, (medium, ttl_ms)) in ttls.into_iter().enumerate() {
         let (min, max) = (MEDIUM_TTL_MS_MIN.into(), MEDIUM_TTL_MS_MAX.into());
-        let checked = check_required("medium", &medium, NAME_BYTES_MAX)
+        let checked = check_required_name("medium", &medium)
             .and_then(|()| check_range("ttl_ms", ttl_ms.into(), min, max))
             .and_then(|()| {
                 let ttl = Duration::from_millis(ttl_ms.into());

@@ -21,7 +21,7 @@ pub use held::HeldBlock;
 pub use load::WorkerMetrics;
 pub use loss::LossPolicy;
 pub use outcome::{BatchOutcome, BlockCounts, BlockOutcome};
-pub use partition::{NameError, PartitionKey};
+pub use partition::{NameError, PartitionKey, invisible_character};
 pub use source::SourceStatus;
 pub use tier::{Tier, TierSet};
 pub use worker::{DpRank, WorkerId, WorkerKey};

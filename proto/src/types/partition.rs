@@ -24,6 +24,41 @@ pub enum NameError {
         /// Field of the request.
         field: &'static str,
     },
+    /// A name has a character that is not shown, or that changes how others are shown: it could look like another name.
+    #[error("{field} has the invisible character U+{:04X}", u32::from(*character))]
+    Invisible {
+        /// Field of the request.
+        field: &'static str,
+        /// The character.
+        character: char,
+    },
+}
+
+/// The first character of a name that people could not see, or that would make them see another name: spaces of no
+/// width, joiners, marks of direction, separators of lines, tags.
+#[must_use]
+pub fn invisible_character(name: &str) -> Option<char> {
+    let is_invisible = |at: &char| {
+        matches!(
+            at,
+            '\u{ad}'
+                | '\u{34f}'
+                | '\u{61c}'
+                | '\u{115f}'..='\u{1160}'
+                | '\u{17b4}'..='\u{17b5}'
+                | '\u{180b}'..='\u{180f}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{3164}'
+                | '\u{fe00}'..='\u{fe0f}'
+                | '\u{feff}'
+                | '\u{ffa0}'
+                | '\u{fff0}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e0fff}'
+        )
+    };
+    name.chars().find(is_invisible)
 }
 
 pub(super) fn check_name(field: &'static str, name: &str) -> Result<(), NameError> {
@@ -32,6 +67,9 @@ pub(super) fn check_name(field: &'static str, name: &str) -> Result<(), NameErro
     }
     if name.chars().any(char::is_control) {
         return Err(NameError::ControlCharacter { field });
+    }
+    if let Some(character) = invisible_character(name) {
+        return Err(NameError::Invisible { field, character });
     }
     Ok(())
 }
@@ -114,5 +152,9 @@ mod tests {
         check("m", "\u{1b}[2J", "w", Err("tenant has a control character"));
         check("m", "", "w\0", Err("worker_id has a control character"));
         check("m", "", "w\u{85}", Err("worker_id has a control character"));
+        check("m\u{202e}", "", "w", Err("model has the invisible character U+202E"));
+        check("m", "a\u{200b}b", "w", Err("tenant has the invisible character U+200B"));
+        check("m", "", "w\u{2028}", Err("worker_id has the invisible character U+2028"));
+        check("m", "", "w\u{e0041}", Err("worker_id has the invisible character U+E0041"));
     }
 }

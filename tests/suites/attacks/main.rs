@@ -15,6 +15,7 @@ mod answers;
 mod dumps;
 mod empty_ranks;
 mod lists;
+mod names;
 mod publishers;
 mod queries;
 mod registrations;

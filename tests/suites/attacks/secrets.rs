@@ -6,6 +6,7 @@ use kvasir_tests::client;
 use kvasir_tests::demo::metrics;
 use kvasir_tests::place::free_port;
 use kvasir_tests::server::{agent_binary, binary};
+use nkeys::KeyPair;
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -91,6 +92,48 @@ async fn neither_the_log_nor_the_side_port_has_the_password_whatever_the_filter(
         }
     }
     Ok(())
+}
+
+/// The JWT is no secret by itself, but nobody needs it in a log either.
+#[tokio::test]
+async fn nothing_that_a_program_prints_has_what_is_in_its_credentials_file() -> Result<()> {
+    let folder = TempDir::new()?;
+    let seed = KeyPair::new_user().seed()?;
+    let jwt = format!("{SECRET}.of.nobody");
+    let credentials = folder.path().join("user.creds");
+    let text = format!(
+        "-----BEGIN NATS USER JWT-----\n{jwt}\n------END NATS USER JWT------\n\
+         -----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
+    );
+    fs::write(&credentials, text)?;
+    let credentials = format!("--nats-credentials={}", credentials.display());
+    for (program, variable, flags) in programs()? {
+        let mut shown = Command::new(&program);
+        shown.args(flags).args(["--print-config", &credentials]);
+        let shown = text_of_run(shown.env(variable, "nats://127.0.0.1:4222")).await?;
+        ensure!(shown.contains("nats-credentials = ") && !shown.contains("refused"), "{shown}");
+        let log = folder.path().join("log");
+        let http = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        let grpc = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        let nats = TcpListener::bind("127.0.0.1:0").await?;
+        let url = format!("nats://{}", nats.local_addr()?);
+        let flags = [flags, &[credentials.as_str()]].concat();
+        let mut process = start(&program, &flags, (&url, http, grpc), &log)?;
+        let signed_on = timeout(PATIENCE, serve(nats, http)).await.context("nobody signs on")?;
+        let (connect, ready) = signed_on?;
+        ensure!(connect.contains(&jwt) && !connect.contains(&seed), "{connect}");
+        let logs_all = || Ok(fs::read_to_string(&log)?.contains("TRACE"));
+        wait_for(PATIENCE, logs_all).await.context("it does not log all that it can")?;
+        process.kill().await?;
+        for printed in [shown, ready, fs::read_to_string(&log)?] {
+            ensure!(!printed.contains(SECRET) && !printed.contains(&seed), "{printed}");
+        }
+    }
+    Ok(())
+}
+
+async fn text_of_run(command: &mut Command) -> Result<String> {
+    Ok(text(command.output().await?))
 }
 
 fn start(

@@ -5,7 +5,7 @@ use async_nats::{Client, Subscriber, jetstream};
 use futures::StreamExt;
 use kvasir_feed::feed::SourceConfig;
 use kvasir_feed::journal::JournalConfig;
-use kvasir_process::nats::NatsServers;
+use kvasir_process::nats::{NatsAccess, NatsServers};
 use kvasir_proto::broker::{STREAM, message_id};
 use kvasir_proto::codec::decode;
 use kvasir_proto::convert::{
@@ -123,7 +123,8 @@ pub fn config(broker: &Broker, delivery: Delivery) -> AgentConfig {
         first_sequence: 0,
         journal: JournalConfig { copy_mode: CopyMode::Counted, ..JournalConfig::DEFAULT },
     };
-    let servers = NatsServers::read(&broker.server.url().into()).expect("a server");
+    let servers =
+        NatsServers::read(&broker.server.url().into(), NatsAccess::default()).expect("a server");
     let registration = registration();
     AgentConfig {
         source,

@@ -57,7 +57,7 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("tasks", &[]),
             ("environment", &[]),
             ("config", &["environment", "telemetry"]),
-            ("nats", &["text"]),
+            ("nats", &["config", "text"]),
             ("options", &["config", "http", "nats", "telemetry", "text"]),
             ("entry", &["causes", "config", "descriptors", "telemetry"]),
         ],

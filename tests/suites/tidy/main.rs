@@ -10,6 +10,7 @@ mod documents;
 mod layers;
 mod modules;
 mod names;
+mod sbom;
 mod sizes;
 mod sources;
 mod words;

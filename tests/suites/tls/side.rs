@@ -20,7 +20,7 @@ async fn without_a_certificate_only_health_is_seen() -> Result<()> {
     ensure!(text == word, "{status}: {text}");
     for path in ["/metrics", "/other"] {
         let (status, text) = page(at, &stranger, path).await?;
-        ensure!(status == 403 && text.contains("certificate"), "{path}: {status}: {text}");
+        ensure!(status == 401 && text.contains("certificate"), "{path}: {status}: {text}");
     }
     ensure!(page(at, &known, "/metrics").await?.1.contains("kvasir_http_connections"));
     ensure!(page(at, &known, "/other").await?.0 == 404);

@@ -208,8 +208,7 @@ fn nats(options: &RoutingOptions) -> Result<Option<NatsServers>, ConfigError> {
             };
             ServerUrl::from(named.map_or_else(|| NATS_DEFAULT.to_owned(), with_scheme))
         }
-        None => return Ok(None),
+        None => return options.nats_access.check_without_server().map(|()| None),
     };
-    let servers = NatsServers::read(&url);
-    servers.map(Some).map_err(|why| ConfigError::invalid("nats-url", why))
+    NatsServers::read(&url, options.nats_access.access()).map(Some)
 }

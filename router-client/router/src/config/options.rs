@@ -1,6 +1,6 @@
 use clap::{ArgAction, Args};
 use kvasir_process::config;
-use kvasir_process::options::ProcessOptions;
+use kvasir_process::options::{NatsAccessOptions, ProcessOptions};
 use kvasir_process::text::{self, ServerUrl, Span, optional};
 use router_client::route::{BlockTracking, KvReuse, Mode, QueuePolicy};
 use serde::Serialize;
@@ -142,6 +142,10 @@ pub struct RoutingOptions {
     /// the default is the variable NATS_SERVER, or else nats://127.0.0.1:4222
     #[arg(long, hide_env_values = true, hide_default_value = true, value_name = "URL")]
     pub nats_url: Option<ServerUrl>,
+    /// How to sign on to NATS, and what stands before all names there.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub nats_access: NatsAccessOptions,
     /// Engines' reports of their load that are older than this are stale
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(10))]
     pub report_stale_after: Span,

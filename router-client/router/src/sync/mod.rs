@@ -80,9 +80,10 @@ async fn connect(parts: &Parts) -> Result<(Client, Subscriptions), String> {
     let options = parts.servers.options(|| true);
     let options = options.event_callback(note).subscription_capacity(MESSAGES_QUEUED_MAX);
     let client = options.connect(parts.servers.addresses()).await;
-    let client = client.map_err(|error| causes(&error))?;
-    let subscribe = async |subject: &'static str| {
-        client.subscribe(subject).await.map_err(|error| error.to_string())
+    let client = client.map_err(|error| parts.servers.explain(&causes(&error)))?;
+    let namespace = parts.servers.namespace();
+    let subscribe = async |subject: &str| {
+        client.subscribe(namespace.subject(subject)).await.map_err(|error| error.to_string())
     };
     let subscriptions = Subscriptions {
         routers: subscribe(ROUTERS_ALL).await?,
@@ -122,7 +123,8 @@ async fn flush(parts: &Parts, client: &Client) {
                 }
                 let encoded = wire::encode(&key, is_prefill, &message).encode_to_vec();
                 debug_assert!(encoded.len() <= BROKER_MESSAGE_BYTES_MAX, "{}", encoded.len());
-                if let Err(error) = client.publish(routers_subject(&key), encoded.into()).await {
+                let subject = parts.servers.namespace().subject(routers_subject(&key));
+                if let Err(error) = client.publish(subject, encoded.into()).await {
                     tracing::debug!(%error, "a message to replicas is lost");
                     parts.status.unsent();
                 }

@@ -1,27 +1,20 @@
-//! Any bytes as a payload: decoded and normalised without a panic, in bounded memory, and with
-//! every operation kept or dropped. The first byte chooses the engine; the golden payloads make a
-//! good corpus.
-#![no_main]
+//! Any bytes as an engine's payload: decoded and normalised without a panic, in bounded memory, and with every
+//! operation kept or dropped. The first byte chooses the engine.
 
 use kvasir_engine::decode::{EngineKind, RawEvent, decode, timestamp_bits};
 use kvasir_engine::normalise::{Normaliser, NormaliserConfig};
 use kvasir_proto::types::KvEvent;
-use libfuzzer_sys::fuzz_target;
 use std::collections::HashMap;
 
-fuzz_target!(|input: &[u8]| {
-    let Some((&choice, payload)) = input.split_first() else {
-        return;
-    };
+pub(super) fn target(input: &[u8]) -> bool {
+    let Some((&choice, payload)) = input.split_first() else { return false };
     let engine = match choice % 4 {
         0 => EngineKind::Vllm,
         1 => EngineKind::Sglang,
         2 => EngineKind::Trtllm,
         _ => EngineKind::Custom,
     };
-    let Ok(batch) = decode(payload, engine) else {
-        return;
-    };
+    let Ok(batch) = decode(payload, engine) else { return false };
     assert_eq!(timestamp_bits(payload), Some(batch.ts_bits));
     assert!(batch.events.capacity() <= payload.len());
     let received: usize = batch.events.iter().map(operations).sum();
@@ -30,12 +23,13 @@ fuzz_target!(|input: &[u8]| {
         block_size: 4,
         default_rank: 0,
         lora_names: HashMap::new(),
-            medium_ttls: Vec::new(),
+        medium_ttls: Vec::new(),
     });
     let out = normaliser.normalise(batch);
     let kept: usize = out.events.iter().map(KvEvent::operations).sum();
     assert_eq!(kept as u64 + out.drops.total(), received as u64);
-});
+    true
+}
 
 fn operations(event: &RawEvent<'_>) -> usize {
     match event {

@@ -1,0 +1,250 @@
+//! Connecting to NATS: all programs read a URL, sign on and time out alike. What to do when a connection breaks is
+//! theirs to say.
+
+mod sign_on;
+
+use crate::{config::ConfigError, text::ServerUrl};
+use async_nats::{Auth, AuthError, ConnectOptions, ServerAddr};
+use kvasir_proto::broker::Namespace;
+use sign_on::{SignOn, read};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::task::spawn_blocking;
+
+/// Longest time until a connection is there,
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// and until the server answers a request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// The server is asked for a sign of life this often. No answer ends the connection.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The servers of one cluster, how to sign on to them, and what stands before all names there. Whatever prints it hides
+/// the secret.
+#[derive(Clone)]
+pub struct NatsServers {
+    url: ServerUrl,
+    addresses: Vec<ServerAddr>,
+    access: NatsAccess,
+    sign_on: Arc<SignOn>,
+}
+
+/// What is said beside the URL. Secrets are in files, and read from there for each connection.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NatsAccess {
+    /// Credentials file: a JWT, and the seed of the user's key.
+    pub credentials: Option<PathBuf>,
+    /// File with the seed of a user's key; not with credentials.
+    pub nkey_seed: Option<PathBuf>,
+    /// PEM file with the authorities that sign servers' certificates, in place of the system's.
+    pub tls_ca: Option<PathBuf>,
+    /// PEM file with the certificate that the client shows,
+    pub tls_cert: Option<PathBuf>,
+    /// and its key: both or none.
+    pub tls_key: Option<PathBuf>,
+    /// What stands before all names.
+    pub namespace: Namespace,
+}
+
+impl NatsAccess {
+    /// An option that is set and needs a server, if there is one.
+    #[must_use]
+    pub fn first_set(&self) -> Option<&'static str> {
+        let set = [
+            ("nats-credentials", self.credentials.is_some()),
+            ("nats-nkey-seed", self.nkey_seed.is_some()),
+            ("nats-tls-ca", self.tls_ca.is_some()),
+            ("nats-tls-cert", self.tls_cert.is_some()),
+            ("nats-tls-key", self.tls_key.is_some()),
+            ("nats-namespace", self.namespace != Namespace::default()),
+        ];
+        set.into_iter().find(|(_, is_set)| *is_set).map(|(name, _)| name)
+    }
+
+    fn uses_tls(&self) -> bool {
+        self.tls_ca.is_some() || self.tls_cert.is_some()
+    }
+
+    /// Checks that the files of TLS are there, and are what they are said to be.
+    fn check_tls(&self) -> Result<(), ConfigError> {
+        match (&self.tls_cert, &self.tls_key) {
+            (Some(_), None) => {
+                return Err(ConfigError::invalid("nats-tls-cert", "needs nats-tls-key beside it"));
+            }
+            (None, Some(_)) => {
+                return Err(ConfigError::invalid("nats-tls-key", "needs nats-tls-cert beside it"));
+            }
+            (None, None) | (Some(_), Some(_)) => {}
+        }
+        has("nats-tls-ca", self.tls_ca.as_deref(), "CERTIFICATE")?;
+        has("nats-tls-cert", self.tls_cert.as_deref(), "CERTIFICATE")?;
+        has("nats-tls-key", self.tls_key.as_deref(), "PRIVATE KEY")
+    }
+}
+
+/// Checks that a PEM file has a section of a kind.
+fn has(option: &str, path: Option<&Path>, kind: &str) -> Result<(), ConfigError> {
+    let Some(path) = path else { return Ok(()) };
+    let text = read(path).map_err(|why| ConfigError::invalid(option, why))?;
+    let begins = |line: &str| line.starts_with("-----BEGIN ") && line.contains(kind);
+    if text.lines().any(begins) {
+        return Ok(());
+    }
+    let why = format!("{} has no {kind} in PEM form", path.display());
+    Err(ConfigError::invalid(option, why))
+}
+
+impl NatsServers {
+    /// Reads `nats://host:port` or `tls://host:port`, several with commas between, with `user:password@` or `token@`
+    /// where the servers ask for that, and looks at the files that `access` names.
+    ///
+    /// # Errors
+    /// If one of them is no such address, or a file is not what its option wants; the error names the option and
+    /// shows no secret.
+    pub fn read(url: &ServerUrl, access: NatsAccess) -> Result<Self, ConfigError> {
+        let refused = |why: String| ConfigError::invalid("nats-url", why);
+        let addresses = addresses(url).map_err(|why| {
+            refused(format!("{why}: write nats://host:port, several with commas between"))
+        })?;
+        access.check_tls()?;
+        let by_url = auth(&addresses);
+        let has_user = by_url.username.is_some() || by_url.token.is_some();
+        let sign_on = match (access.credentials.clone(), access.nkey_seed.clone()) {
+            (Some(_), Some(_)) => {
+                let why = "is set beside nats-credentials: leave one of them out";
+                return Err(ConfigError::invalid("nats-nkey-seed", why));
+            }
+            (Some(path), None) => SignOn::Credentials(path),
+            (None, Some(path)) => SignOn::NkeySeed(path),
+            (None, None) => SignOn::Url(by_url),
+        };
+        let option = sign_on.option();
+        if has_user && !matches!(sign_on, SignOn::Url(_)) {
+            let why = "is set beside a user or a token in nats-url: leave one of them out";
+            return Err(ConfigError::invalid(option, why));
+        }
+        let answered = sign_on.answer(b"");
+        answered.map_err(|why| ConfigError::invalid(option, why))?;
+        Ok(Self { url: url.clone(), addresses, access, sign_on: Arc::new(sign_on) })
+    }
+
+    /// Options that sign on as often as `may_sign_on` allows it.
+    pub fn options(
+        &self,
+        may_sign_on: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> ConnectOptions {
+        let by = Arc::clone(&self.sign_on);
+        let sign_on = move |nonce: Vec<u8>| {
+            let (allowed, by) = (may_sign_on(), Arc::clone(&by));
+            async move {
+                if !allowed {
+                    return Err(AuthError::new("this connection is not made again"));
+                }
+                let option = by.option();
+                let read = spawn_blocking(move || by.answer(&nonce)).await;
+                let read = read.unwrap_or_else(|_stopped| Err("was not read".to_owned()));
+                read.map_err(|why| {
+                    tracing::warn!(option, why, "no connection to NATS");
+                    AuthError::new(format!("{option}: {why}"))
+                })
+            }
+        };
+        let options = ConnectOptions::with_auth_callback(sign_on)
+            .connection_timeout(CONNECT_TIMEOUT)
+            .request_timeout(Some(REQUEST_TIMEOUT))
+            .ping_interval(PING_INTERVAL)
+            .require_tls(self.access.uses_tls());
+        let options = match &self.access.tls_ca {
+            Some(path) => options.add_root_certificates(path.clone()),
+            None => options,
+        };
+        match (&self.access.tls_cert, &self.access.tls_key) {
+            (Some(cert), Some(key)) => options.add_client_certificate(cert.clone(), key.clone()),
+            (None, _) | (_, None) => options,
+        }
+    }
+
+    /// Where they are.
+    #[must_use]
+    pub fn addresses(&self) -> &[ServerAddr] {
+        &self.addresses
+    }
+
+    /// What stands before all names there.
+    #[must_use]
+    pub const fn namespace(&self) -> &Namespace {
+        &self.access.namespace
+    }
+
+    /// Whether connections are encrypted.
+    #[must_use]
+    pub fn uses_tls(&self) -> bool {
+        self.access.uses_tls() || self.addresses.iter().any(ServerAddr::tls_required)
+    }
+
+    /// Why a connection could not be made, in the client library's words, and which options to look at.
+    #[must_use]
+    pub fn explain(&self, error: &str) -> String {
+        let lower = error.to_lowercase();
+        let options = if lower.contains("authorization violation") {
+            self.sign_on.option()
+        } else if lower.contains("fatal alert") {
+            "nats-tls-cert and nats-tls-key"
+        } else if lower.contains("certificate") {
+            "nats-tls-ca"
+        } else {
+            return error.to_owned();
+        };
+        format!("{error}: look at {options}")
+    }
+}
+
+fn addresses(url: &ServerUrl) -> Result<Vec<ServerAddr>, String> {
+    let read = |text: &str| {
+        if !["nats://", "tls://"].iter().any(|scheme| text.starts_with(scheme)) {
+            return Err("a server must start with nats:// or tls://".to_owned());
+        }
+        let address: ServerAddr = text.parse().map_err(|error| format!("{error}"))?;
+        if address.host().is_empty() { Err("there is no host".to_owned()) } else { Ok(address) }
+    };
+    url.expose().split(',').map(read).collect()
+}
+
+/// What the URL has to sign on with.
+fn auth(addresses: &[ServerAddr]) -> Auth {
+    let mut auth = Auth::new();
+    for server in addresses {
+        let user = server.username().map(str::to_owned);
+        match server.password().map(str::to_owned) {
+            Some(password) => (auth.username, auth.password) = (user, Some(password)),
+            None => auth.token = user.or(auth.token),
+        }
+    }
+    auth
+}
+
+impl fmt::Display for NatsServers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.url.fmt(f)
+    }
+}
+
+impl fmt::Debug for NatsServers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl PartialEq for NatsServers {
+    fn eq(&self, other: &Self) -> bool {
+        self.url == other.url && self.access == other.access
+    }
+}
+
+impl Eq for NatsServers {}
+
+#[cfg(test)]
+mod nats_test;

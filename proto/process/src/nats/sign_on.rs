@@ -1,0 +1,94 @@
+use async_nats::Auth;
+use nkeys::{KeyPair, KeyPairType};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Largest file with credentials or a seed, in bytes: a JWT with many permissions has some KiB.
+const FILE_BYTES_MAX: u64 = 256 << 10;
+
+/// How a program proves who it is. Files are read again for each connection, so that they may be replaced.
+#[derive(Clone)]
+pub(super) enum SignOn {
+    /// By what the URL has: user and password, a token, or nothing.
+    Url(Auth),
+    /// By a credentials file: a JWT, and the seed of the user's key.
+    Credentials(PathBuf),
+    /// By a file with the seed of a user's key.
+    NkeySeed(PathBuf),
+}
+
+impl SignOn {
+    /// The option that says so.
+    pub(super) const fn option(&self) -> &'static str {
+        match self {
+            Self::Url(_) => "nats-url",
+            Self::Credentials(_) => "nats-credentials",
+            Self::NkeySeed(_) => "nats-nkey-seed",
+        }
+    }
+
+    /// What the server wants to know, for the `nonce` that it sent. Reads a file: blocks.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or is no such file; the text has nothing of it.
+    pub(super) fn answer(&self, nonce: &[u8]) -> Result<Auth, String> {
+        match self {
+            Self::Url(auth) => Ok(auth.clone()),
+            Self::Credentials(path) => {
+                let text = read(path)?;
+                let part = |title| section(&text, title).ok_or_else(|| lacks(path, title));
+                let (jwt, seed) = (part("NATS USER JWT")?, part("USER NKEY SEED")?);
+                let mut auth = Auth::new();
+                auth.jwt = Some(jwt.to_owned());
+                auth.signature = Some(sign(path, seed, nonce)?.1);
+                Ok(auth)
+            }
+            Self::NkeySeed(path) => {
+                let text = read(path)?;
+                let lines = text.lines().map(str::trim);
+                let seed = lines.clone().find(|line| line.starts_with("SU")).unwrap_or_default();
+                let (key, signature) = sign(path, seed, nonce)?;
+                let mut auth = Auth::new();
+                (auth.nkey, auth.signature) = (Some(key), Some(signature));
+                Ok(auth)
+            }
+        }
+    }
+}
+
+/// The text of a small file.
+pub(super) fn read(path: &Path) -> Result<String, String> {
+    let shown = path.display();
+    let text = || {
+        let bytes = fs::metadata(path)?.len();
+        if bytes > FILE_BYTES_MAX { Ok(None) } else { fs::read_to_string(path).map(Some) }
+    };
+    match text() {
+        Ok(Some(text)) => Ok(text),
+        Ok(None) => Err(format!("{shown} has more than {FILE_BYTES_MAX} bytes")),
+        Err(error) => Err(format!("{shown} cannot be read: {error}")),
+    }
+}
+
+/// The line after `-----BEGIN title-----`.
+fn section<'a>(text: &'a str, title: &str) -> Option<&'a str> {
+    let mut lines = text.lines().map(str::trim);
+    lines.find(|line| line.trim_matches('-').strip_prefix("BEGIN ") == Some(title))?;
+    lines.next().filter(|line| !line.is_empty() && !line.starts_with('-'))
+}
+
+fn lacks(path: &Path, title: &str) -> String {
+    format!("{} has no line after -----BEGIN {title}-----", path.display())
+}
+
+/// The public key of a seed, and its signature.
+fn sign(path: &Path, seed: &str, nonce: &[u8]) -> Result<(String, Vec<u8>), String> {
+    // What the library says of a seed is left out: it might quote it.
+    let refused = || format!("{} has no seed of a user's key (SU…)", path.display());
+    let pair = KeyPair::from_seed(seed).map_err(|_secret| refused())?;
+    if pair.key_pair_type() != KeyPairType::User {
+        return Err(refused());
+    }
+    let signature = pair.sign(nonce).map_err(|_secret| refused())?;
+    Ok((pair.public_key(), signature))
+}
