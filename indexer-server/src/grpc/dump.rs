@@ -17,7 +17,7 @@ use kvasir_proto::{
     convert::{self, DumpQuery, DumpedSource, WorkerAddress},
     pb,
 };
-use std::{pin::Pin, sync::Arc};
+use std::pin::Pin;
 use tokio::{select, sync::oneshot, time::timeout};
 use tonic::Status;
 

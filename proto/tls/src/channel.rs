@@ -65,6 +65,12 @@ impl Channel {
     pub(crate) const fn new(transport: transport::Channel, token: Option<Token>) -> Self {
         Self { transport, token }
     }
+
+    /// The connection alone, which shows no token.
+    #[must_use]
+    pub fn into_transport(self) -> transport::Channel {
+        self.transport
+    }
 }
 
 impl From<transport::Channel> for Channel {

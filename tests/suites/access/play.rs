@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use kvasir_proto::pb::{self, publish_events_request::Message as Publish};
 use prost::Message;
 use rand::seq::IndexedRandom;
-use rand::{Rng, RngExt};
+use rand::Rng;
 use tonic::{Code, Status};
 
 const WORKERS: &[&str] = &["w0", "w1", "w2"];
@@ -170,7 +170,7 @@ impl Callers {
             source: "s".to_owned(),
             block_size,
             // The same for the whole play: batches may be missing, never repeated.
-            incarnation: vec![7; 16],
+            incarnation: vec![7; 16].into(),
             ..Default::default()
         };
         let messages = [Publish::Hello(hello), Publish::Batch(batch)];
@@ -193,7 +193,7 @@ impl Callers {
         let outcomes = answers.into_iter().map(|answer| match answer.outcome {
             Some(Outcome::Error(error)) => format!("{}: {}", error.code, error.message)
                 .replace(&format!("{tenant:?}"), "TENANT"),
-            Some(Outcome::Answer(answer)) => format!("{:?}", [ageless(answer)]),
+            Some(Outcome::Response(answer)) => format!("{:?}", [ageless(answer)]),
             None => "nothing".to_owned(),
         });
         Ok(outcomes.collect::<Vec<_>>().join("; "))
@@ -203,7 +203,7 @@ impl Callers {
         let (mut listed, mut page_token) = (Vec::new(), String::new());
         loop {
             // Of all tenants: others' are not for this caller.
-            let request = pb::ListWorkersRequest { page_size, page_token, ..Default::default() };
+            let request = pb::ListWorkersRequest { page_size: Some(page_size), page_token, ..Default::default() };
             let answers = self.query.call("/kvasir.v1.Indexer/ListWorkers", &request).await?;
             for page in decoded::<pb::ListWorkersResponse>(&answers)? {
                 listed.extend(page.workers.into_iter().map(|mut worker| {
@@ -242,7 +242,7 @@ fn decoded<M: Message + Default>(answers: &[bytes::Bytes]) -> Result<Vec<M>, Sta
     decoded.collect::<Result<_, _>>().map_err(|error| Status::internal(error.to_string()))
 }
 
-async fn text<M: Message + Default>(
+async fn text<M: Message + Default + std::fmt::Debug>(
     caller: &Caller,
     path: &str,
     request: &impl Message,

@@ -4,7 +4,7 @@ use crate::calls::Caller;
 use crate::fixture;
 use anyhow::{Context, Result, ensure};
 use kvasir_proto::pb;
-use rand::{RngExt, SeedableRng};
+use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::time::Duration;
 use tokio::time::Instant;

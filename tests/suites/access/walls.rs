@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use kvasir_proto::pb;
 use kvasir_tests::server::Server;
 use prost::Message;
-use rand::{RngExt, SeedableRng};
+use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tonic::Code;
 
@@ -96,7 +96,7 @@ fn calls_of(tenant: &str) -> Vec<(&'static str, &'static str, Vec<u8>)> {
         worker_id,
         source: "s".to_owned(),
         block_size: 4,
-        incarnation: vec![7; 16],
+        incarnation: vec![7; 16].into(),
         ..Default::default()
     };
     let message = Some(pb::publish_events_request::Message::Hello(hello));

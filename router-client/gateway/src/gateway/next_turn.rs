@@ -7,6 +7,7 @@ use super::{Gateway, SPECULATIONS_MAX, bytes};
 use crate::answer::Tally;
 use crate::engines::Sent;
 use crate::request::{ApiRequest, Kind, Prompt};
+use kvasir_access::Principal;
 use kvasir_proto::types::WorkerKey;
 use router_client::route::Pin;
 use router_client::router::{Ended, Hints};
@@ -83,7 +84,10 @@ impl Gateway {
     }
 
     async fn compute_ahead(&self, request: ApiRequest, worker: WorkerKey) -> Result<(), String> {
-        let job = self.job(request, Instant::now()).await.map_err(|at| at.message().to_owned())?;
+        // The conversation before it was the caller's to have.
+        let caller = Principal::anyone();
+        let job = self.job(&caller, request, Instant::now()).await;
+        let job = job.map_err(|error| error.message().to_owned())?;
         let mut hints = Hints {
             // It is worth the worker's idle time only.
             queue_timeout: Some(Duration::ZERO),
