@@ -43,7 +43,11 @@ fn the_committed_tokenizer_is_what_the_training_makes() -> Result<()> {
             fs::create_dir_all(path.parent().context("a folder")?)?;
             fs::write(&path, &fresh)?;
         }
-        ensure!(fs::read_to_string(&path)? == fresh, "{} is stale: run this with KVASIR_REGENERATE=1", path.display());
+        ensure!(
+            fs::read_to_string(&path)? == fresh,
+            "{} is stale: run this with KVASIR_REGENERATE=1",
+            path.display()
+        );
     }
     Ok(())
 }
