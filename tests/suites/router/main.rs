@@ -7,5 +7,6 @@ mod disaggregated;
 mod fleet;
 mod gateway;
 mod limits;
+mod recorded;
 mod replicas;
 mod reports;
