@@ -48,9 +48,9 @@ def test_publish_and_find(papers: pathlib.Path, secured: Server) -> None:
 
 def test_without_a_certificate_nothing_is_answered(papers: pathlib.Path, secured: Server) -> None:
     target = f"https://{secured.target}"
-    with Indexer(target, credentials=tls_credentials(papers / "ca.pem")) as indexer:
-        with pytest.raises(RpcError):
-            indexer.list_workers()
+    nameless = tls_credentials(papers / "ca.pem")
+    with Indexer(target, credentials=nameless) as indexer, pytest.raises(RpcError):
+        indexer.list_workers()
     with Indexer(f"http://{secured.target}") as indexer, pytest.raises(RpcError):
         indexer.list_workers()
 
