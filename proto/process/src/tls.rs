@@ -108,8 +108,8 @@ impl Accepting {
             return;
         }
         self.warned = Some(now);
-        let others = std::mem::take(&mut self.untold);
-        tracing::warn!(%client, why, others, "a TLS handshake failed, and others before it");
+        let num_suppressed = std::mem::take(&mut self.untold);
+        tracing::warn!(%client, why, num_suppressed, "a TLS handshake failed");
     }
 }
 

@@ -193,7 +193,7 @@ impl Callers {
         let outcomes = answers.into_iter().map(|answer| match answer.outcome {
             Some(Outcome::Error(error)) => format!("{}: {}", error.code, error.message)
                 .replace(&format!("{tenant:?}"), "TENANT"),
-            Some(Outcome::Response(answer)) => format!("{:?}", [ageless(answer)]),
+            Some(Outcome::Matches(answer)) => format!("{:?}", [ageless(answer)]),
             None => "nothing".to_owned(),
         });
         Ok(outcomes.collect::<Vec<_>>().join("; "))

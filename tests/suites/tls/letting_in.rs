@@ -31,7 +31,7 @@ async fn clients_are_let_in_by_their_certificates() -> Result<()> {
 
     ensure!(ask(&dialer(&authority, Some(&good))?, &https(&server)).await? == 0);
     let refused = [
-        ("none", None, "CertificateRequired", "HandshakeFailure"),
+        ("none", None, "CertificateRequired", "CertificateRequired"),
         ("revoked", Some(&revoked), "CertificateRevoked", "CertificateRevoked"),
         ("expired", Some(&expired), "CertificateExpired", "CertificateExpired"),
         ("unlisted", Some(&unlisted), "", ""),

@@ -14,7 +14,7 @@ from kvasir import Indexer, InvalidArgumentError, KvEventPublisher, RpcError, tl
 def papers(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A folder with an authority and a certificate for this machine, made by openssl."""
     folder = tmp_path_factory.mktemp("papers")
-    new = "openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes".split()
+    new = ["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     make_ca = [*new, "-x509", "-subj", "/CN=test", "-keyout", "ca.key", "-out", "ca.pem"]
     names = ["-subj", "/CN=all", "-addext", "subjectAltName=IP:127.0.0.1"]
     by_ca = ["-CA", "ca.pem", "-CAkey", "ca.key", "-keyout", "own.key", "-out", "own.pem"]
@@ -30,7 +30,7 @@ def secured(papers: pathlib.Path) -> Iterator[Server]:
     flags = [flag if flag.startswith("--") else str(papers / flag) for flag in files]
     server = Server(*flags)
     yield server
-    server.stop()
+    server.kill()
 
 
 def test_publish_and_find(papers: pathlib.Path, secured: Server) -> None:
@@ -48,12 +48,11 @@ def test_publish_and_find(papers: pathlib.Path, secured: Server) -> None:
 
 def test_without_a_certificate_nothing_is_answered(papers: pathlib.Path, secured: Server) -> None:
     target = f"https://{secured.target}"
-    with Indexer(target, credentials=tls_credentials(papers / "ca.pem")) as indexer:
-        with pytest.raises(RpcError):
-            indexer.list_workers()
-    with Indexer(f"http://{secured.target}") as indexer:
-        with pytest.raises(RpcError):
-            indexer.list_workers()
+    nameless = tls_credentials(papers / "ca.pem")
+    with Indexer(target, credentials=nameless) as indexer, pytest.raises(RpcError):
+        indexer.list_workers()
+    with Indexer(f"http://{secured.target}") as indexer, pytest.raises(RpcError):
+        indexer.list_workers()
 
 
 def test_what_does_not_go_together_is_refused(papers: pathlib.Path) -> None:
