@@ -87,6 +87,9 @@ pub fn credentials(folder: &Path) -> Way {
     limits["wildcards"] = json!(true);
     let claims = json!({ "limits": limits, "type": "account", "version": 2 });
     let by_account = jwt(&operator, &account, &claims);
+    // Without an account of its own the server does not start JetStream.
+    let system = KeyPair::new_account();
+    let by_system = jwt(&operator, &system, &json!({ "type": "account", "version": 2 }));
     let mut secrets = Vec::new();
     let mut by = |name, issuer: &KeyPair| {
         let user = KeyPair::new_user();
@@ -99,10 +102,11 @@ pub fn credentials(folder: &Path) -> Way {
         NatsAccess { credentials: Some(path), ..NatsAccess::default() }
     };
     let (right, wrong) = (by("user.creds", &account), by("other.creds", &KeyPair::new_account()));
-    let account = account.public_key();
+    let (account, system) = (account.public_key(), system.public_key());
     Way {
         configuration: format!(
-            "operator: {by_operator}\nresolver: MEMORY\nresolver_preload: {{ {account}: {by_account} }}"
+            "operator: {by_operator}\nsystem_account: {system}\nresolver: MEMORY\n\
+             resolver_preload: {{ {account}: {by_account}, {system}: {by_system} }}"
         ),
         right,
         wrong,

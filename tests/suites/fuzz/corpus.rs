@@ -6,9 +6,7 @@ use indexer_server::snapshot::{SnapshotConfig, SnapshotStore};
 use kvasir_feed::disk::{self, DiskConfig, SourceChange};
 use kvasir_feed::journal::{Journal, JournalConfig};
 use kvasir_proto::pb::{self, dump_worker_response, local_dump_response};
-use kvasir_proto::types::{
-    BlockName, CopyMode, Incarnation, KvEvent, LocalHash, StoredBlock, Tier,
-};
+use kvasir_proto::types::{BlockName, Incarnation, KvEvent, LocalHash, StoredBlock, Tier};
 use prost::Message;
 use rocksdb::{DB, IteratorMode};
 use std::fs;
@@ -111,7 +109,7 @@ fn registration() -> pb::RegisterWorkerRequest {
         worker_id: "w".to_owned(),
         model: "m".to_owned(),
         block_size: 4,
-        engine: pb::EngineKind::Vllm.into(),
+        engine: pb::Engine::Vllm.into(),
         lease_ms: 60_000,
         lora_names: vec![pb::LoraName { id: 3, name: "adapter".to_owned() }],
         profile: Some(pb::WorkerProfile {
