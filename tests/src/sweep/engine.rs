@@ -5,11 +5,15 @@
 //! and cached when a step begins, and announced at that moment, as vLLM's scheduler does; first tokens are out and
 //! requests end when a step ends.
 //!
+//! With host memory or a disk, whatever is complete is written there too, and fetched from there when device memory lost
+//! it: its time is added to the step that begins with it.
+//!
 //! While all running requests decode inside their blocks, nothing is to be decided: such steps are taken at once. A
 //! request that comes meanwhile cuts that short at the end of the step that is under way.
 
 use super::job::Job;
 use super::model::{EngineOptions, Nanos, StepLoad};
+use super::tiers::{Fetch, Tiers, push_removed};
 use crate::engine::pool::{BlockId, BlockPool, CacheKey};
 use crate::engine::scheduler::MAIN_GROUP;
 use kvasir_proto::types::{BlockName, KvEvent, LocalHash, StoredBlock, Tier};
@@ -30,7 +34,12 @@ pub enum Event {
     /// Its cache changed.
     Cache(Vec<KvEvent>),
     /// The first token of a request is out.
-    FirstToken(usize),
+    FirstToken {
+        /// The request.
+        id: usize,
+        /// When the first step with it began.
+        begun: Nanos,
+    },
     /// A request has ended.
     Finished {
         /// The request.
@@ -40,11 +49,33 @@ pub enum Event {
     },
 }
 
+/// What an engine does of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// All.
+    Whole,
+    /// It computes the prompt; its first token is its last.
+    Prefill,
+    /// It gets the prompt's keys and values, computes the last token of it again, and answers.
+    Decode,
+}
+
+/// A request that waits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Waiting<'a> {
+    id: usize,
+    pub(super) job: &'a Job,
+    pub(super) part: Part,
+}
+
 /// A request that runs.
 #[derive(Debug)]
 pub(super) struct Run<'a> {
     id: usize,
     pub(super) job: &'a Job,
+    /// Tokens that are computed in all.
+    pub(super) total: usize,
+    begun: Nanos,
     /// Tokens whose keys and values are in the pool once the step under way ends.
     pub(super) computed: usize,
     hit_tokens: usize,
@@ -61,6 +92,8 @@ pub(super) struct Run<'a> {
 pub(super) struct Fit {
     /// Leading blocks that are cached.
     pub(super) hit_blocks: usize,
+    /// Blocks after these that are fetched from other tiers.
+    pub(super) fetch: Fetch,
     /// Blocks that it needs beside these.
     needed: usize,
     /// Blocks that are not free any more once it is admitted.
@@ -80,7 +113,8 @@ struct Flight {
 pub struct Engine<'a> {
     pub(super) options: EngineOptions,
     pool: BlockPool,
-    pub(super) waiting: VecDeque<(usize, &'a Job)>,
+    tiers: Tiers,
+    pub(super) waiting: VecDeque<Waiting<'a>>,
     pub(super) running: Vec<Run<'a>>,
     reserved: usize,
     flight: Option<Flight>,
@@ -97,6 +131,7 @@ impl<'a> Engine<'a> {
         Self {
             options,
             pool: BlockPool::new(options.capacity_blocks),
+            tiers: Tiers::new(options.host_blocks, options.disk_blocks),
             waiting: VecDeque::new(),
             running: Vec::new(),
             reserved: 0,
@@ -139,16 +174,29 @@ impl<'a> Engine<'a> {
         self.waiting.len() + self.running.len()
     }
 
-    /// Whether it holds a block.
+    /// How long after `now` the step ends that is under way; 0 while the engine is idle. All that happens up to `now` must
+    /// be done.
+    #[must_use]
+    pub fn residual(&self, now: Nanos) -> Nanos {
+        self.step_end(now).map_or(0, |end| end.saturating_sub(now))
+    }
+
+    /// Whether it holds a block in device memory.
     #[must_use]
     pub fn holds(&self, name: u64) -> bool {
         self.pool.lookup(CacheKey { group: MAIN_GROUP, name }).is_some()
     }
 
     /// Queues a request that it [can hold](Self::can_hold). All that happens up to `now` must be done.
-    pub fn submit(&mut self, id: usize, job: &'a Job, now: Nanos, out: &mut Vec<Timed>) {
+    pub fn submit(
+        &mut self,
+        id: usize,
+        (job, part): (&'a Job, Part),
+        now: Nanos,
+        out: &mut Vec<Timed>,
+    ) {
         debug_assert!(self.can_hold(job), "the pool never has room for it");
-        self.waiting.push_back((id, job));
+        self.waiting.push_back(Waiting { id, job, part });
         let steps = self.steps_begun(now);
         match &mut self.flight {
             Some(flight) => flight.steps = steps,
@@ -198,11 +246,12 @@ impl<'a> Engine<'a> {
             self.schedule(run, &mut budget, &mut load, &mut events);
         }
         while budget > 0 && running.len() < self.options.running_max {
-            let Some(mut run) = self.admit() else { break };
+            let Some(mut run) = self.admit(now, &mut load, &mut events) else { break };
             self.schedule(&mut run, &mut budget, &mut load, &mut events);
             running.push(run);
         }
-        let is_quiet = load.prefill_tokens == 0 && !self.is_stepping;
+        let fetched = load.host_tokens + load.disk_tokens;
+        let is_quiet = load.prefill_tokens + fetched == 0 && !self.is_stepping;
         let further = running.iter().map(|run| run.quiet_steps(self.options.block_size)).min();
         let steps = 1 + if is_quiet { further.unwrap_or(0) } else { 0 } as u64;
         self.flight = (!running.is_empty()).then_some(Flight { begin: now, first: load, steps });
@@ -245,24 +294,27 @@ impl<'a> Engine<'a> {
             run.computed += further as usize;
             if !run.has_first_token && run.computed >= run.job.prompt_tokens {
                 run.has_first_token = true;
-                out.push(Timed { at: end, event: Event::FirstToken(run.id) });
+                let event = Event::FirstToken { id: run.id, begun: run.begun };
+                out.push(Timed { at: end, event });
             }
-            if run.computed < run.job.total_tokens() {
+            if run.computed < run.total {
                 self.running.push(run);
                 continue;
             }
             // Tail first, so that its prefix is evicted last.
             run.blocks.iter().rev().for_each(|&id| self.pool.release(id));
+            let complete = run.job.names.len().min(run.computed / self.options.block_size);
+            self.tiers.touch(run.job.names.get(..complete).unwrap_or_default());
             let event = Event::Finished { id: run.id, hit_tokens: run.hit_tokens };
             out.push(Timed { at: end, event });
         }
     }
 
     /// What a request finds now.
-    pub(super) fn fit(&self, job: &Job) -> Fit {
+    pub(super) fn fit(&self, job: &Job, part: Part) -> Fit {
         // The last token is always computed.
         let most = (job.prompt_tokens - 1) / self.options.block_size;
-        let total = job.total_tokens().div_ceil(self.options.block_size);
+        let total = part.total_tokens(job).div_ceil(self.options.block_size);
         let (mut hit_blocks, mut free_hits) = (0, 0);
         for &name in job.names.iter().take(most) {
             let Some(id) = self.pool.lookup(CacheKey { group: MAIN_GROUP, name }) else { break };
@@ -270,34 +322,55 @@ impl<'a> Engine<'a> {
             free_hits += usize::from(self.pool.is_free(id));
         }
         let needed = total - hit_blocks;
-        Fit { hit_blocks, needed, taken: needed + free_hits }
+        let rest = job.names.get(hit_blocks..most.min(job.names.len())).unwrap_or_default();
+        let fetch = match part {
+            Part::Whole | Part::Prefill => self.tiers.leading(rest),
+            Part::Decode => Fetch::default(),
+        };
+        Fit { hit_blocks, fetch, needed, taken: needed + free_hits }
     }
 
     /// Admits the first waiting request, with the blocks it finds cached, if there is room for it.
-    fn admit(&mut self) -> Option<Run<'a>> {
-        let (_, job) = *self.waiting.front()?;
-        let Fit { hit_blocks, needed, taken } = self.fit(job);
+    fn admit(
+        &mut self,
+        now: Nanos,
+        load: &mut StepLoad,
+        events: &mut Vec<KvEvent>,
+    ) -> Option<Run<'a>> {
+        let Waiting { job, part, .. } = *self.waiting.front()?;
+        let Fit { hit_blocks, fetch, needed, taken } = self.fit(job, part);
         if self.room() < taken {
             return None;
         }
-        let (id, job) = self.waiting.pop_front()?;
+        let Waiting { id, .. } = self.waiting.pop_front()?;
         let names = job.names.iter().take(hit_blocks);
         let blocks: Vec<_> = names
             .filter_map(|&name| self.pool.lookup(CacheKey { group: MAIN_GROUP, name }))
             .collect();
         blocks.iter().for_each(|&block| self.pool.acquire(block));
         self.reserved += needed;
-        let hit_tokens = hit_blocks * self.options.block_size;
-        Some(Run {
+        let block_size = self.options.block_size;
+        let mut run = Run {
             id,
             job,
-            computed: hit_tokens,
-            hit_tokens,
+            total: part.total_tokens(job),
+            begun: now,
+            computed: hit_blocks * block_size,
+            hit_tokens: (hit_blocks + fetch.total()) * block_size,
             blocks,
             reserved: needed,
             taken,
             has_first_token: false,
-        })
+        };
+        load.host_tokens += (fetch.host * block_size) as u64;
+        load.disk_tokens += (fetch.disk * block_size) as u64;
+        // What comes from elsewhere is there without being computed.
+        let present = part.present_tokens(job, run.hit_tokens);
+        if present > run.computed {
+            let tokens = present - run.computed;
+            self.compute(&mut run, tokens, events);
+        }
+        Some(run)
     }
 
     /// Takes blocks for the next tokens of a request, which may evict others, and caches those that become complete.
@@ -310,7 +383,7 @@ impl<'a> Engine<'a> {
             (run.reserved, self.reserved) = (run.reserved - 1, self.reserved - 1);
             run.blocks.push(id);
             if let Some(key) = evicted {
-                push_removed(events, BlockName(key.name));
+                push_removed(events, Tier::Device, BlockName(key.name));
             }
         }
         let complete = start..run.computed / block_size;
@@ -323,7 +396,9 @@ impl<'a> Engine<'a> {
         if !stored.is_empty() {
             let parent = start.checked_sub(1).and_then(|at| run.job.names.get(at));
             let parent = parent.map(|&name| BlockName(name));
+            let lower = stored.clone();
             events.push(KvEvent::Stored { parent, tier: Tier::Device, blocks: stored });
+            self.tiers.store(parent, &lower, events);
         }
     }
 }
@@ -336,16 +411,27 @@ impl Run<'_> {
     fn quiet_steps(&self, block_size: usize) -> usize {
         let inside = self.computed % block_size;
         let to_boundary = if inside == 0 { 0 } else { block_size - 1 - inside };
-        to_boundary.min(self.job.total_tokens() - self.computed)
+        to_boundary.min(self.total - self.computed)
     }
 }
 
-/// Consecutive removals become one event.
-fn push_removed(events: &mut Vec<KvEvent>, name: BlockName) {
-    if let Some(KvEvent::Removed { names, .. }) = events.last_mut() {
-        names.push(name);
-    } else {
-        events.push(KvEvent::Removed { tier: Tier::Device, names: vec![name] });
+// === impl Part ===
+
+impl Part {
+    /// Tokens that the engine has in its pool once the request ends.
+    pub(super) fn total_tokens(self, job: &Job) -> usize {
+        match self {
+            Self::Whole | Self::Decode => job.total_tokens(),
+            Self::Prefill => job.prompt_tokens,
+        }
+    }
+
+    /// Tokens that need not be computed, of which so many are cached.
+    pub(super) fn present_tokens(self, job: &Job, cached: usize) -> usize {
+        match self {
+            Self::Whole | Self::Prefill => cached,
+            Self::Decode => job.prompt_tokens - 1,
+        }
     }
 }
 

@@ -1,16 +1,25 @@
 //! Small engines and requests whose times can be added up by hand.
 
-use super::engine::{Engine, Event, Timed};
+use super::engine::{Engine, Event, Part, Timed};
 use super::job::Job;
 use super::model::{EngineOptions, Nanos, StepModel};
 use std::collections::BTreeMap;
 
 /// A step takes 1,000 ns, and 10 per prompt token, 100 per decoding sequence, 1 per token of context. Blocks of 4 tokens,
-/// 16 tokens a step.
+/// 16 tokens a step, no tiers below device memory.
 pub(super) const SMALL: EngineOptions = EngineOptions {
-    model: StepModel { step: 1_000, prefill_token: 10, decode_sequence: 100, context_token: 1 },
+    model: StepModel {
+        step: 1_000,
+        prefill_token: 10,
+        decode_sequence: 100,
+        context_token: 1,
+        host_token: 2,
+        disk_token: 5,
+    },
     block_size: 4,
     capacity_blocks: 100,
+    host_blocks: 0,
+    disk_blocks: 0,
     step_tokens_max: 16,
     running_max: 4,
 };
@@ -31,7 +40,7 @@ pub(super) fn play<'a>(engine: &mut Engine<'a>, jobs: &'a [(Nanos, Job)]) -> Vec
     let mut out = Vec::new();
     for (id, (at, job)) in jobs.iter().enumerate() {
         engine.run_until(*at, &mut out);
-        engine.submit(id, job, *at, &mut out);
+        engine.submit(id, (job, Part::Whole), *at, &mut out);
         engine.validate();
     }
     engine.run_until(Nanos::MAX, &mut out);
@@ -44,7 +53,7 @@ pub(super) fn times(out: &[Timed]) -> BTreeMap<usize, (Nanos, Nanos, usize)> {
     let mut times = BTreeMap::<usize, (Nanos, Nanos, usize)>::new();
     for Timed { at, event } in out {
         match event {
-            Event::FirstToken(id) => times.entry(*id).or_default().0 = *at,
+            Event::FirstToken { id, .. } => times.entry(*id).or_default().0 = *at,
             Event::Finished { id, hit_tokens } => {
                 let of = times.entry(*id).or_default();
                 (of.1, of.2) = (*at, *hit_tokens);
