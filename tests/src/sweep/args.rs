@@ -46,7 +46,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME", value_delimiter = ',', conflicts_with = "trace")]
     pub workload: Vec<Generated>,
     /// What if? Changes with commas between them, as workers=+2,cache=2x; once for each row. Names: workers, cache, host,
-    /// disk (=2x, =+2, =12), no-host, no-disk, weight, load-weight, traffic, routers, staleness-ms, prefill-workers,
+    /// disk (=2x, =+2, =12), no-host, no-disk, weight, load-weight, unstated-capacity, traffic, routers, staleness-ms, prefill-workers,
     /// policy.
     #[arg(long, value_name = "CHANGES")]
     pub what_if: Vec<WhatIf>,
@@ -74,6 +74,9 @@ pub struct Args {
     /// Weight of earlier requests' prefill in kv's cost; the default is the router's.
     #[arg(long, value_name = "WEIGHT", default_value_t = CostConfig::default().active_prefill_weight)]
     pub active_prefill_weight: f64,
+    /// Engines do not state to routers how many blocks they have.
+    #[arg(long)]
+    pub unstated_capacity: bool,
     /// Threads that run points.
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub threads: usize,
@@ -254,7 +257,8 @@ impl Args {
         };
         let (sync_delay, transfer_token) = (self.sync_ns, self.transfer_token_ns);
         let (engines, cost) = (self.engines, self.cost());
-        Ok(ClusterOptions { engines, engine, cost, sync_delay, transfer_token })
+        let states_capacity = !self.unstated_capacity;
+        Ok(ClusterOptions { engines, engine, cost, sync_delay, transfer_token, states_capacity })
     }
 }
 

@@ -14,7 +14,14 @@ fn base() -> Setup {
     };
     let (sync_delay, transfer_token) = (0, 0);
     let cost = CostConfig::default();
-    let options = ClusterOptions { engines: 3, engine, cost, sync_delay, transfer_token };
+    let options = ClusterOptions {
+        engines: 3,
+        engine,
+        cost,
+        sync_delay,
+        transfer_token,
+        states_capacity: true,
+    };
     Setup { options, way: Way::of(Policy::Kv), traffic: 1.0 }
 }
 

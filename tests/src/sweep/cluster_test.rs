@@ -21,7 +21,7 @@ fn options() -> ClusterOptions {
     };
     let cost = CostConfig::default();
     let (sync_delay, transfer_token) = (SYNC_NANOS, TRANSFER_TOKEN_NANOS);
-    ClusterOptions { engines: 4, engine, cost, sync_delay, transfer_token }
+    ClusterOptions { engines: 4, engine, cost, sync_delay, transfer_token, states_capacity: true }
 }
 
 #[test]

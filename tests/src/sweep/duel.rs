@@ -4,7 +4,7 @@ use super::capacity;
 use super::cluster;
 use super::figures::Figures;
 use super::job::{self, Source};
-use super::model::{EngineOptions, StepModel, SYNC_NANOS, TRANSFER_TOKEN_NANOS};
+use super::model::{EngineOptions, SYNC_NANOS, StepModel, TRANSFER_TOKEN_NANOS};
 use super::options::ClusterOptions;
 use super::way::{Policy, Way};
 use crate::engine::scheduler::{RUNNING_REQUESTS_MAX, STEP_TOKENS_MAX};
@@ -51,7 +51,14 @@ impl Duel {
         };
         let (sync_delay, transfer_token) = (SYNC_NANOS, TRANSFER_TOKEN_NANOS);
         let cost = CostConfig::default();
-        let options = ClusterOptions { engines, engine, cost, sync_delay, transfer_token };
+        let options = ClusterOptions {
+            engines,
+            engine,
+            cost,
+            sync_delay,
+            transfer_token,
+            states_capacity: true,
+        };
         let jobs = source.jobs(seed, REQUESTS, block_size);
         let factor = capacity::find(&options, &jobs)?;
         let arrivals = job::faster(&jobs, factor * LOAD / 100.0);

@@ -16,6 +16,8 @@ pub struct ClusterOptions {
     pub sync_delay: Nanos,
     /// Time of one token's keys and values from a prefill engine to a decode engine, in nanoseconds.
     pub transfer_token: Nanos,
+    /// Whether engines state to routers how many blocks they have.
+    pub states_capacity: bool,
 }
 
 /// Where a request goes.

@@ -84,8 +84,10 @@ impl Replica {
         let config = SelectConfig { mode, cost: options.cost, ..SelectConfig::default() };
         let router = RouterId(number as u64 + 1);
         let sync = (way.routers > 1).then(SyncConfig::default);
+        let capacity = options.states_capacity.then_some(options.engine.capacity_blocks as u64);
+        let profile = WorkerProfile { total_kv_blocks: capacity, ..WorkerProfile::default() };
         let pool = |engines: Range<usize>, active: ActiveConfig| {
-            Pool::new(router, engines, config, active, sync)
+            Pool::new(router, (engines, profile.clone()), config, active, sync)
         };
         let split = way.prefill_engines;
         let main = pool(split..options.engines, ActiveConfig::new(block_size))?;
@@ -179,7 +181,7 @@ impl Replica {
 impl Pool {
     fn new(
         router: RouterId,
-        engines: Range<usize>,
+        (engines, profile): (Range<usize>, WorkerProfile),
         config: SelectConfig,
         active: ActiveConfig,
         sync: Option<SyncConfig>,
@@ -195,7 +197,7 @@ impl Pool {
         Ok(Self {
             router,
             members,
-            profile: WorkerProfile::default(),
+            profile,
             adapters: BTreeSet::new(),
             selector: Selector::new(config),
             active,

@@ -155,10 +155,13 @@ impl<'a> Scorer<'a> {
         // elsewhere, and saves the work: they hold up other requests, not this one.
         let expected_blocks = overlap.total().saturating_sub(candidate.overlap.total());
         let expected_tokens = u64::from(expected_blocks) * self.block_size;
+        let decode_blocks = load.potential_blocks(self.blocks, candidate.shared_blocks);
+        let capacity = candidate.profile.total_kv_blocks;
         let cost = self.prices.cost(&CostInput {
             overlap,
             active_prefill_tokens: load.prefill_tokens.saturating_sub(expected_tokens),
-            decode_blocks: load.potential_blocks(self.blocks, candidate.shared_blocks),
+            decode_blocks,
+            decode_weight: capacity.map_or(1.0, |blocks| share(decode_blocks, blocks)),
         });
         let preferences = self.preferences.as_ref();
         let preference = preferences.map_or(1.0, |wanted| self.weights.factor(candidate, wanted));
@@ -177,4 +180,10 @@ impl<'a> Scorer<'a> {
         let load = &candidate.load;
         load.active_blocks() + load.prefill_tokens as f64 * self.blocks_per_token
     }
+}
+
+/// The share of a worker's blocks that are in use, 0 to 1: what another one in use costs there. A worker that states none
+/// has none to spare.
+fn share(blocks: f64, capacity: u64) -> f64 {
+    if capacity == 0 { 1.0 } else { (blocks / capacity as f64).min(1.0) }
 }
