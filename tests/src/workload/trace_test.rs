@@ -70,6 +70,6 @@ fn a_recorded_trace_has_ids_of_whole_blocks_of_its_own_size() {
     assert_eq!((entry.model.as_deref(), entry.worker.as_deref()), (Some("m"), Some("w")));
     let requests = read(&line).expect("a trace");
     assert_eq!((requests[0].prompt.len(), requests[0].answer.len()), (40, 2));
-    check_error(&line.replace("40", "48"), "number of hash_ids is 2, expected at least 3");
+    check_error(&line.replace(": 40,", ": 48,"), "number of hash_ids is 2, expected at least 3");
     check_error(&line.replace(": 16, \"model", ": 0, \"model"), "block_size is 0");
 }
