@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use tokio::runtime::Builder;
 
-/// Columns of a terminal as they come.
+/// Columns and lines of a terminal as they come.
 const SCREEN_WIDTH: usize = 80;
+const SCREEN_LINES: usize = 24;
 const DEMO: &str = env!("CARGO_BIN_EXE_demo");
 const SMALL: [&str; 10] = [
     "--engines=3",
@@ -69,6 +70,13 @@ fn every_engine_equals_its_dump() {
     assert_counters_add_up(&json["counters"]);
     assert!(stdout.contains("grpcurl -plaintext"), "{stdout}");
     assert!(stdout.contains("3 of 3"), "{stdout}");
+    let screen: Vec<_> = stdout.lines().take(SCREEN_LINES).collect();
+    for policy in ["kv", "round-robin"] {
+        let rows = screen.iter().filter(|line| line.trim_start().starts_with(policy));
+        let rows: Vec<_> = rows.filter(|line| line.contains(" s")).collect();
+        assert!(rows.iter().any(|row| row.contains('%')), "no row of {policy} in {screen:#?}");
+        assert!(rows.iter().any(|row| row.contains('█')), "no bar of {policy} in {screen:#?}");
+    }
     for word in ["hit rate: ", "p99: ", "copies: "] {
         assert!(
             stdout.lines().any(|line| line.starts_with(word)),

@@ -5,7 +5,8 @@
 //! - *Prefill blocks* = (input tokens − overlap × block size) / block size, a fraction and not a whole number. The
 //!   prefills that a worker has yet to do for earlier requests can be added by a weight.
 //! - *Decode blocks* = the blocks that the worker would use for generation: those in use now and those of
-//!   the request that are not among them.
+//!   the request that are not among them. Where a worker states how many it has, each counts by the share of them that
+//!   would be in use (D80): a block in use holds nobody up until there are none left.
 //! - The overlap is credited by the tier in which a block lies: what lies on disk has to be fetched.
 
 use super::error::{ConfigError, check};
@@ -71,6 +72,8 @@ pub struct CostInput {
     pub active_prefill_tokens: u64,
     /// Blocks in use for generation if the request goes there; 0 if that is not tracked.
     pub decode_blocks: f64,
+    /// What one of these costs, 0 to 1: 1 is the documents'.
+    pub decode_weight: f64,
 }
 
 /// The terms of a cost, in blocks.
@@ -154,7 +157,9 @@ impl Prices {
         let decode_blocks = input.decode_blocks;
         debug_assert!(new_prefill_tokens <= self.input_tokens, "an overlap never adds work");
         debug_assert!(decode_blocks >= 0.0, "{decode_blocks} blocks in use");
-        let total = self.config.overlap_score_weight * prefill_blocks + decode_blocks;
+        debug_assert!((0.0..=1.0).contains(&input.decode_weight), "{}", input.decode_weight);
+        let decode_cost = input.decode_weight * decode_blocks;
+        let total = self.config.overlap_score_weight * prefill_blocks + decode_cost;
         Cost { credited_blocks, new_prefill_tokens, prefill_blocks, decode_blocks, total }
     }
 }
@@ -208,7 +213,7 @@ mod tests {
 
     fn input(device: u32, decode_blocks: f64) -> CostInput {
         let overlap = TierBlocks { device, ..TierBlocks::default() };
-        CostInput { overlap, active_prefill_tokens: 0, decode_blocks }
+        CostInput { overlap, active_prefill_tokens: 0, decode_blocks, decode_weight: 1.0 }
     }
 
     /// The cost of a prompt of so many blocks.
@@ -272,6 +277,14 @@ mod tests {
     }
 
     #[test]
+    fn blocks_in_use_count_by_their_weight() {
+        let free = CostInput { decode_weight: 0.1, ..input(8, 9.0) };
+        let cost = cost(CostConfig::default(), 10, &free);
+        assert_eq!((cost.prefill_blocks, cost.decode_blocks), (2.0, 9.0));
+        assert!((cost.total - 2.9).abs() < 1e-12, "{cost:?}");
+    }
+
+    #[test]
     fn without_weight_load_alone_counts() {
         let config = CostConfig { overlap_score_weight: 0.0, ..CostConfig::default() };
         let totals = [0, 9].map(|cached| cost(config, 10, &input(cached, 7.0)).total);
@@ -317,7 +330,8 @@ mod tests {
             let config = CostConfig { overlap_score_weight: weight, credits, active_prefill_weight };
             let overlap = TierBlocks { device, host, disk };
             let decode_blocks = f64::from(decode);
-            let input = CostInput { overlap, active_prefill_tokens, decode_blocks };
+            let decode_weight = 1.0 / weight.max(1.0);
+            let input = CostInput { overlap, active_prefill_tokens, decode_blocks, decode_weight };
             let block_size = NonZeroU32::new(block_size).expect("not 0");
             let prices = config.prices(input_tokens, block_size);
             let cost = prices.cost(&input);

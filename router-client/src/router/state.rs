@@ -411,7 +411,7 @@ impl State {
 struct Members<'a> {
     members: &'a [Member],
     /// By number.
-    ranks: &'a [RankId],
+    ranks: &'a [(RankId, u64)],
     /// None failed of late, and none joined so late that its age matters.
     are_settled: bool,
     held: Holders,
@@ -430,7 +430,7 @@ impl Candidates for Members<'_> {
     fn at(&self, number: usize) -> Option<Candidate<'_>> {
         let member = self.members.get(number)?;
         let worker = &member.worker;
-        let Vitals { load, shared_blocks, overlap } = self.vitals(number)?;
+        let Vitals { load, shared_blocks, overlap, .. } = self.vitals(number)?;
         let is_ejected = |outliers: &Outliers| outliers.is_ejected(&worker.key.worker, self.now);
         Some(Candidate {
             key: &worker.key,
@@ -453,8 +453,9 @@ impl Candidates for Members<'_> {
     // into the nearest cache.
     #[inline(always)]
     fn vitals(&self, number: usize) -> Option<Vitals> {
-        let rank = *self.ranks.get(number)?;
+        let (rank, capacity_blocks) = *self.ranks.get(number)?;
         Some(Vitals {
+            capacity_blocks,
             load: self.active.load(rank),
             shared_blocks: self.shared.of(rank),
             overlap: self.held.of(number).map_or_else(TierBlocks::default, |held| held.blocks),

@@ -24,8 +24,9 @@ pub(super) struct Member {
 pub(super) struct Workers {
     /// By key.
     members: Vec<Member>,
-    /// The members' ranks, side by side: a decision looks at all of them.
-    ranks: Vec<RankId>,
+    /// The members' ranks with the blocks that each has in all, 0 if unknown. They lie side by side: a decision looks at
+    /// all of them.
+    ranks: Vec<(RankId, u64)>,
     numbers: HashMap<WorkerKey, usize>,
     /// Workers, each with its ranks.
     count: usize,
@@ -56,8 +57,8 @@ impl Workers {
         &self.members
     }
 
-    /// Their ranks, in the same order.
-    pub(super) fn ranks(&self) -> &[RankId] {
+    /// Their ranks in the same order, with the blocks that each has in all, 0 if unknown.
+    pub(super) fn ranks(&self) -> &[(RankId, u64)] {
         &self.ranks
     }
 
@@ -109,7 +110,7 @@ impl Workers {
             let is_new = last.is_none_or(|last| last.worker.key.worker != worker.key.worker);
             self.count += usize::from(is_new);
             self.numbers.insert(worker.key.clone(), self.members.len());
-            self.ranks.push(rank);
+            self.ranks.push((rank, worker.profile.total_kv_blocks.unwrap_or(0)));
             self.joined_last = self.joined_last.max(joined);
             self.members.push(Member { worker, rank, joined });
         }

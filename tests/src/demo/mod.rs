@@ -22,6 +22,8 @@ pub use args::Args;
 use crate::client;
 use crate::client::Indexer;
 use crate::server::{Addresses, Server};
+use crate::sweep::duel::Duel;
+use crate::sweep::job::Source;
 use crate::workload::{Conversations, Request, Trace};
 use anyhow::{Context, Result, ensure};
 use drive::Pass;
@@ -34,6 +36,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::spawn_blocking;
 
 /// Model of the demo's partition.
 pub const MODEL: &str = "demo";
@@ -100,6 +103,7 @@ async fn stay_up(server: &mut Server, stop: &mut StopSignals) -> Result<()> {
 
 /// Both passes and the report. Returns whether every dump equalled its engine.
 async fn run_passes(args: &Args, len: usize, server: Addresses) -> Result<(bool, [Fleet; 2])> {
+    print_duel(args).await?;
     let mut client = client::connect(server.grpc).await.context("connect to the server")?;
     let first = run_pass(args, (len, Policy::FindMatches), server.grpc, &mut client).await?;
     let (first, matched, prompts) = first;
@@ -125,6 +129,26 @@ async fn run_passes(args: &Args, len: usize, server: Addresses) -> Result<(bool,
         println!("{} prompts written to {}", prompts.len(), path.display());
     }
     Ok((report.is_verified(), [matched, rotated]))
+}
+
+/// Prints how the two policies compare on engines that take time, which the mock engines of the passes do not.
+async fn print_duel(args: &Args) -> Result<()> {
+    let (seed, engines) = (args.seed, args.engines);
+    let cache_tokens = args.capacity_blocks * args.block_size;
+    let trace = args.trace.clone();
+    let duel = spawn_blocking(move || {
+        let source = match trace {
+            Some(path) => Source::trace(&path, None)?,
+            None => Source::Conversations,
+        };
+        Duel::run(&source, seed, engines, cache_tokens)
+    });
+    match duel.await.context("the comparison in virtual time panicked")? {
+        Ok(duel) => println!("\n{}", duel.text()),
+        // A very short trace, for instance. The passes do without.
+        Err(error) => println!("no comparison in virtual time: {error:#}"),
+    }
+    Ok(())
 }
 
 /// Writes prompts as token ids, a line each.

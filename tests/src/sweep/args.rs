@@ -1,33 +1,59 @@
 //! The command line.
 
-use super::router::ClusterOptions;
-use crate::engine::scheduler::{RUNNING_REQUESTS_MAX, STEP_TOKENS_MAX};
-use crate::engine::timed::model::{
-    CACHE_TOKENS, CONTEXT_TOKEN_NANOS, DECODE_SEQUENCE_NANOS, EngineOptions, Nanos,
-    PREFILL_TOKEN_NANOS, STEP_NANOS, StepModel,
+use super::change::WhatIf;
+use super::job::Source;
+use super::model::{
+    CACHE_TOKENS, CONTEXT_TOKEN_NANOS, DECODE_SEQUENCE_NANOS, DISK_TOKEN_NANOS, EngineOptions,
+    HOST_TOKEN_NANOS, Nanos, PREFILL_TOKEN_NANOS, STEP_NANOS, SYNC_NANOS, StepModel,
+    TRANSFER_TOKEN_NANOS,
 };
-use crate::workload::trace::HASH_ID_TOKENS;
+use super::options::ClusterOptions;
+use crate::engine::scheduler::{RUNNING_REQUESTS_MAX, STEP_TOKENS_MAX};
 use anyhow::{Result, ensure};
 use router_client::route::CostConfig;
 use std::path::PathBuf;
 
+/// Tokens per block, unless a recorded trace has others.
+const BLOCK_TOKENS: usize = 64;
 /// Requests, seeds and loads of the short form.
 const SHORT: (usize, u64, [f64; 2]) = (600, 2, [50.0, 70.0]);
 
-/// Compares ways of routing on a workload, in virtual time: mock engines with exact caches and a stated model of step
+/// A workload that is generated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Generated {
+    /// Conversations with the statistics of a production trace.
+    Conversations,
+    /// One document that all ask about.
+    Document,
+    /// Agents that call tools, and plain requests.
+    Agents,
+}
+
+/// Compares ways of routing on workloads, in virtual time: mock engines with exact caches and a stated model of step
 /// times, the real index and the real router, at shares of the load that engines keep up with in turn. Prints a
 /// table and where kv does not win; Ctrl-C ends it. The times of the engines are assumptions: compare rows, and
-/// do not read them as those of any hardware.
+/// do not read them as those of any hardware. With --what-if it answers what would change, at the workload's own rate.
 #[derive(Debug, Clone, PartialEq, clap::Parser)]
 #[command(name = "sweep")]
 pub struct Args {
-    /// Trace in the Mooncake JSONL form; without it, generated conversations.
+    /// Trace in the Mooncake JSONL form, or one that the router or the gateway recorded; without it, generated workloads.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
+    /// The model of the trace whose requests count; needed if it has several.
+    #[arg(long, value_name = "NAME", requires = "trace")]
+    pub model: Option<String>,
+    /// Generated workloads; all of them unless there is a trace.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', conflicts_with = "trace")]
+    pub workload: Vec<Generated>,
+    /// What if? Changes with commas between them, as workers=+2,cache=2x; once for each row. Names: workers, cache, host,
+    /// disk (=2x, =+2, =12), no-host, no-disk, weight, load-weight, unstated-capacity, traffic, routers, staleness-ms, prefill-workers,
+    /// policy.
+    #[arg(long, value_name = "CHANGES")]
+    pub what_if: Vec<WhatIf>,
     /// Folder for plots (SVG) and all points (CSV), which is made if it is not there.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// A quick look: 600 requests, 2 seeds and loads of 50 and 70 %, which takes seconds.
+    /// A quick look: 600 requests, 2 seeds and loads of 50 and 70 %, which takes some seconds.
     #[arg(long)]
     pub short: bool,
     /// Requests of each run; a trace has a window of so many, from a place that the seed picks.
@@ -48,15 +74,30 @@ pub struct Args {
     /// Weight of earlier requests' prefill in kv's cost; the default is the router's.
     #[arg(long, value_name = "WEIGHT", default_value_t = CostConfig::default().active_prefill_weight)]
     pub active_prefill_weight: f64,
+    /// Engines do not state to routers how many blocks they have.
+    #[arg(long)]
+    pub unstated_capacity: bool,
     /// Threads that run points.
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub threads: usize,
     /// Engines.
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub engines: usize,
-    /// Tokens per block; it divides 512.
-    #[arg(long, value_name = "TOKENS", default_value_t = 64)]
-    pub block_size: usize,
+    /// Engines of these that only compute prompts, where prompts and answers have engines of their own [default: 5/8].
+    #[arg(long, value_name = "N")]
+    pub prefill_engines: Option<usize>,
+    /// Replicas of the router, where there are several.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub routers: usize,
+    /// Tokens per block; they divide a trace's tokens per hash id [default: 64, or those of a recorded trace].
+    #[arg(long, value_name = "TOKENS")]
+    pub block_size: Option<usize>,
+    /// Tokens that an engine keeps in host memory.
+    #[arg(long, value_name = "TOKENS", default_value_t = 0)]
+    pub host_tokens: usize,
+    /// Tokens that an engine keeps on disk.
+    #[arg(long, value_name = "TOKENS", default_value_t = 0)]
+    pub disk_tokens: usize,
     /// Tokens that the cache of an engine holds: what a model of 8 billion parameters leaves of 80 GB.
     #[arg(long, value_name = "TOKENS", default_value_t = CACHE_TOKENS)]
     pub cache_tokens: usize,
@@ -78,6 +119,18 @@ pub struct Args {
     /// Time of each token of context that a step reads, in nanoseconds.
     #[arg(long, value_name = "NS", default_value_t = CONTEXT_TOKEN_NANOS)]
     pub context_token_ns: Nanos,
+    /// Time of each token that a step fetches from host memory, in nanoseconds.
+    #[arg(long, value_name = "NS", default_value_t = HOST_TOKEN_NANOS)]
+    pub host_token_ns: Nanos,
+    /// Time of each token that a step fetches from disk, in nanoseconds.
+    #[arg(long, value_name = "NS", default_value_t = DISK_TOKEN_NANOS)]
+    pub disk_token_ns: Nanos,
+    /// Time of each token from a prefill engine to a decode engine, in nanoseconds.
+    #[arg(long, value_name = "NS", default_value_t = TRANSFER_TOKEN_NANOS)]
+    pub transfer_token_ns: Nanos,
+    /// Time of a message from one router to another, in nanoseconds.
+    #[arg(long, value_name = "NS", default_value_t = SYNC_NANOS)]
+    pub sync_ns: Nanos,
 }
 
 // === impl Args ===
@@ -98,9 +151,11 @@ impl Args {
     /// # Errors
     /// If one cannot, with its name.
     pub fn check(&self) -> Result<()> {
-        let divides = self.block_size > 0 && HASH_ID_TOKENS.is_multiple_of(self.block_size);
-        ensure!(divides, "--block-size must divide {HASH_ID_TOKENS}");
+        ensure!(self.block_size != Some(0), "--block-size must be at least 1");
         ensure!((1..=1_024).contains(&self.engines), "--engines must be 1 to 1024");
+        let is_split = self.prefill_engines.is_none_or(|at| (1..self.engines).contains(&at));
+        ensure!(is_split, "--prefill-engines must be at least 1 and leave engines for answers");
+        ensure!((2..=64).contains(&self.routers), "--routers must be 2 to 64");
         ensure!((1..=20).contains(&self.seeds), "--seeds must be 1 to 20");
         ensure!((1..=256).contains(&self.threads), "--threads must be 1 to 256");
         ensure!((20..=10_000_000).contains(&self.requests), "--requests must be 20 to 10000000");
@@ -113,14 +168,23 @@ impl Args {
         ensure!(self.running_max > 0, "--running-max must be at least 1");
         let has_room = self.step_tokens_max >= self.running_max;
         ensure!(has_room, "--step-tokens-max must be at least --running-max");
-        let times = [self.prefill_token_ns, self.decode_sequence_ns, self.context_token_ns];
+        let times = [
+            self.prefill_token_ns,
+            self.decode_sequence_ns,
+            self.context_token_ns,
+            self.host_token_ns,
+            self.disk_token_ns,
+            self.transfer_token_ns,
+            self.sync_ns,
+        ];
         let are_times = times.iter().all(|&ns| ns <= 1_000_000_000);
         ensure!(
             are_times && (1..=1_000_000_000).contains(&self.step_ns),
             "a time is too long or 0"
         );
-        let blocks = self.cache_tokens / self.block_size;
-        ensure!((1..=10_000_000).contains(&blocks), "--cache-tokens must be 1 to 10000000 blocks");
+        let tiers = [self.host_tokens, self.disk_tokens];
+        let are_tiers = tiers.iter().all(|&tokens| tokens <= 10_000_000_000);
+        ensure!(are_tiers, "--host-tokens and --disk-tokens must be at most 10000000000");
         Ok(self.cost().check()?)
     }
 
@@ -133,29 +197,75 @@ impl Args {
         }
     }
 
-    /// The engines that these ask for.
+    /// The workloads that these ask for.
+    ///
+    /// # Errors
+    /// If the trace cannot be used.
+    pub fn sources(&self) -> Result<Vec<Source>> {
+        if let Some(path) = &self.trace {
+            return Ok(vec![Source::trace(path, self.model.as_deref())?]);
+        }
+        let all = [Generated::Conversations, Generated::Document, Generated::Agents];
+        let asked = if self.workload.is_empty() { &all[..] } else { &self.workload };
+        let source = |at: &Generated| match at {
+            Generated::Conversations => Source::Conversations,
+            Generated::Document => Source::Document,
+            Generated::Agents => Source::Agents,
+        };
+        Ok(asked.iter().map(source).collect())
+    }
+
+    /// Engines that only compute prompts, where there are such; 0 if there is but one engine.
     #[must_use]
-    pub fn cluster(&self) -> ClusterOptions {
+    pub fn prefill_engines(&self) -> usize {
+        self.prefill_engines.unwrap_or((self.engines * 5 / 8).min(self.engines - 1))
+    }
+
+    /// The engines that these ask for, with blocks that suit a workload.
+    ///
+    /// # Errors
+    /// If the size of blocks does not suit it, or the cache has too few or too many.
+    pub fn cluster(&self, source: &Source) -> Result<ClusterOptions> {
+        let ids = source.id_tokens();
+        let usual = if ids.is_none_or(|ids| ids.is_multiple_of(BLOCK_TOKENS)) {
+            BLOCK_TOKENS
+        } else {
+            ids.unwrap_or(BLOCK_TOKENS)
+        };
+        let block_size = self.block_size.unwrap_or(usual);
+        if let Some(ids) = ids {
+            ensure!(ids.is_multiple_of(block_size), "--block-size must divide {ids}");
+        }
+        let blocks = self.cache_tokens / block_size;
+        ensure!((1..=10_000_000).contains(&blocks), "--cache-tokens must be 1 to 10000000 blocks");
         let model = StepModel {
             step: self.step_ns,
             prefill_token: self.prefill_token_ns,
             decode_sequence: self.decode_sequence_ns,
             context_token: self.context_token_ns,
+            host_token: self.host_token_ns,
+            disk_token: self.disk_token_ns,
         };
         let engine = EngineOptions {
             model,
-            block_size: self.block_size,
-            capacity_blocks: self.cache_tokens / self.block_size,
+            block_size,
+            capacity_blocks: blocks,
+            host_blocks: self.host_tokens / block_size,
+            disk_blocks: self.disk_tokens / block_size,
             step_tokens_max: self.step_tokens_max,
             running_max: self.running_max,
         };
-        ClusterOptions { engines: self.engines, engine, cost: self.cost() }
+        let (sync_delay, transfer_token) = (self.sync_ns, self.transfer_token_ns);
+        let (engines, cost) = (self.engines, self.cost());
+        let states_capacity = !self.unstated_capacity;
+        Ok(ClusterOptions { engines, engine, cost, sync_delay, transfer_token, states_capacity })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::trace::Entry;
     use clap::{CommandFactory, Parser};
 
     #[test]
@@ -167,15 +277,22 @@ mod tests {
     #[test]
     fn wrong_values_are_refused_by_name() {
         for (option, value) in [
-            ("--block-size", "48"),
+            ("--block-size", "0"),
+            ("--prefill-engines", "8"),
+            ("--routers", "1"),
             ("--engines", "0"),
             ("--seeds", "0"),
             ("--loads", "0"),
             ("--step-tokens-max", "100"),
-            ("--cache-tokens", "1"),
         ] {
             let args = Args::parse_from(["sweep", option, value]);
             let error = args.check().expect_err(option).to_string();
+            assert!(error.contains(option), "{option}: {error}");
+        }
+        for (option, value) in [("--block-size", "48"), ("--cache-tokens", "1")] {
+            let args = Args::parse_from(["sweep", option, value]);
+            let trace = Source::Trace("t".to_owned(), vec![Entry::default()]);
+            let error = args.cluster(&trace).expect_err(option).to_string();
             assert!(error.contains(option), "{option}: {error}");
         }
     }

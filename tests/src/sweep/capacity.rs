@@ -8,7 +8,8 @@
 
 use super::cluster::{self, Served};
 use super::job::{Job, faster};
-use super::router::{ClusterOptions, Policy};
+use super::options::ClusterOptions;
+use super::way::{Policy, Way};
 use anyhow::{Result, ensure};
 
 /// Most growth of the backlog, as a share of what arrives.
@@ -26,7 +27,7 @@ const FACTOR_MAX: f64 = 1e6;
 pub fn find(options: &ClusterOptions, jobs: &[Job]) -> Result<f64> {
     let holds = |factor: f64| {
         let arrivals = faster(jobs, factor);
-        let run = cluster::run(options, jobs, &arrivals, Policy::RoundRobin, 0)?;
+        let run = cluster::run(options, jobs, &arrivals, Way::of(Policy::RoundRobin), 0)?;
         anyhow::Ok(is_bounded(&run.served))
     };
     let (mut low, mut high) = (1.0, 2.0);

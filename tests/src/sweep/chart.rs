@@ -2,12 +2,14 @@
 
 use std::fmt::Write as _;
 
-const WIDTH: f64 = 760.0;
+const WIDTH: f64 = 800.0;
 const HEIGHT: f64 = 420.0;
 const LEFT: f64 = 70.0;
-const RIGHT: f64 = 190.0;
+const RIGHT: f64 = 230.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 50.0;
+/// How far lines stand apart, so that their intervals do not hide each other.
+const SHIFT: f64 = 3.0;
 /// Marks of the y axis.
 const MARKS: usize = 5;
 /// Colours that people who see few of them can tell apart (Okabe and Ito).
@@ -56,34 +58,42 @@ pub fn svg(chart: &Chart) -> String {
     for mark in 0..=MARKS {
         let value = frame.top * mark as f64 / MARKS as f64;
         let y = frame.y(value);
-        write_stroke(&mut text, &[(LEFT, y), (WIDTH - RIGHT, y)], "#dddddd");
+        write_stroke(&mut text, &[(LEFT, y), (WIDTH - RIGHT, y)], ("#dddddd", ""));
         write_label(&mut text, (LEFT - 8.0, y + 4.0), "end", &format!("{value:.2}"));
     }
     for x in chart.lines.iter().take(1).flat_map(|line| &line.points).map(|point| point.0) {
         write_label(&mut text, (frame.x(x), HEIGHT - BOTTOM + 18.0), "middle", &x.to_string());
     }
     for (number, (line, colour)) in chart.lines.iter().zip(COLOURS.iter().cycle()).enumerate() {
-        let at = |&(x, y, _): &(f64, f64, f64)| (frame.x(x), frame.y(y));
-        write_stroke(&mut text, &line.points.iter().map(at).collect::<Vec<_>>(), colour);
-        for &(x, y, half) in &line.points {
-            let ends = [y - half, y + half].map(|y| (frame.x(x), frame.y(y.max(0.0))));
-            write_stroke(&mut text, &ends, colour);
+        // Side by side, so that intervals do not hide each other.
+        let beside = (number as f64 - chart.lines.len() as f64 / 2.0) * SHIFT;
+        let dashes = if number < COLOURS.len() { "" } else { " stroke-dasharray=\"5 3\"" };
+        let at = |&(x, y, _): &(f64, f64, f64)| (frame.x(x) + beside, frame.y(y));
+        let points: Vec<_> = line.points.iter().map(at).collect();
+        write_stroke(&mut text, &points, (colour, dashes));
+        for (&(_, y, half), &(x, middle)) in line.points.iter().zip(&points) {
+            let ends = [y - half, y + half].map(|y| (x, frame.y(y.max(0.0))));
+            write_stroke(&mut text, &ends, (colour, ""));
+            let _written = writeln!(
+                text,
+                "<circle cx=\"{x:.1}\" cy=\"{middle:.1}\" r=\"3\" fill=\"{colour}\"/>"
+            );
         }
         let y = TOP + 20.0 * number as f64;
         let x = WIDTH - RIGHT + 15.0;
-        write_stroke(&mut text, &[(x, y), (x + 20.0, y)], colour);
+        write_stroke(&mut text, &[(x, y), (x + 20.0, y)], (colour, dashes));
         write_label(&mut text, (x + 26.0, y + 4.0), "start", &line.name);
     }
     text + "</svg>\n"
 }
 
 /// Writing to a string does not fail.
-fn write_stroke(text: &mut String, points: &[(f64, f64)], colour: &str) {
+fn write_stroke(text: &mut String, points: &[(f64, f64)], (colour, dashes): (&str, &str)) {
     let points: Vec<_> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
     let points = points.join(" ");
     let _written = writeln!(
         text,
-        "<polyline points=\"{points}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"/>"
+        "<polyline points=\"{points}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"{dashes}/>"
     );
 }
 

@@ -1,11 +1,14 @@
 //! One run: requests arrive at engines in virtual time, whether these keep up or not.
 
+use super::engine::{Engine, Event, Part, Timed};
 use super::job::Job;
-use super::router::{ClusterOptions, Policy, Router};
-use crate::engine::timed::model::Nanos;
-use crate::engine::timed::{CacheChange, Engine, Event, Timed};
+use super::model::Nanos;
+use super::options::{ClusterOptions, Placement};
+use super::router::Router;
+use super::way::Way;
 use anyhow::{Context, Result, ensure};
-use kvasir_proto::types::{BlockName, KvEvent, LocalHash, StoredBlock, Tier};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::num::NonZeroU32;
 
 /// What became of a request.
@@ -13,12 +16,18 @@ use std::num::NonZeroU32;
 pub struct Served {
     /// When it arrived.
     pub arrival: Nanos,
+    /// How long after that the step ended that was under way where its prompt was computed.
+    pub residual: Nanos,
+    /// When the first step with it began.
+    pub begun: Nanos,
     /// When its first token was out.
     pub first_token: Nanos,
     /// When it ended.
     pub end: Nanos,
     /// Tokens of its prompt.
     pub prompt_tokens: usize,
+    /// Tokens of its prompt that the router expected in the cache.
+    pub predicted_tokens: usize,
     /// Tokens of its prompt that were found in the cache.
     pub hit_tokens: usize,
     /// Tokens of its answer.
@@ -30,16 +39,28 @@ pub struct Served {
 pub struct Run {
     /// Requests in the order of arrival.
     pub served: Vec<Served>,
-    /// Tokens that each engine computed.
+    /// Tokens that each engine computed, of those that compute prompts.
     pub computed_tokens: Vec<u64>,
 }
 
-/// Engines and a router.
+/// A prompt on its way from a prefill engine: when it arrives, whose it is.
+type Handoff = Reverse<(Nanos, usize)>;
+
+/// Engines and routers.
 #[derive(Debug)]
 pub(super) struct Cluster<'a> {
-    pub(super) engines: Vec<Engine<&'a Job>>,
+    pub(super) engines: Vec<Engine<'a>>,
     pub(super) router: Router,
+    way: Way,
+    block_size: usize,
+    transfer_token: Nanos,
+    jobs: Vec<&'a Job>,
+    placements: Vec<Placement>,
     served: Vec<Served>,
+    handoffs: BinaryHeap<Handoff>,
+    /// What happened in which engine, and is not told yet.
+    news: Vec<(usize, Timed)>,
+    /// Always empty between calls: kept for its room.
     events: Vec<Timed>,
 }
 
@@ -51,99 +72,163 @@ pub fn run(
     options: &ClusterOptions,
     jobs: &[Job],
     arrivals: &[Nanos],
-    policy: Policy,
+    way: Way,
     seed: u64,
 ) -> Result<Run> {
-    let mut cluster = Cluster::new(options, policy, seed)?;
-    for (job, &arrival) in jobs.iter().zip(arrivals) {
+    let mut cluster = Cluster::new(options, way, seed)?;
+    for (number, (job, &arrival)) in jobs.iter().zip(arrivals).enumerate() {
+        if way.has_kill && number == jobs.len() / 2 {
+            cluster.run_until(arrival)?;
+            cluster.router.kill();
+        }
         cluster.arrive(job, arrival)?;
     }
     cluster.run_until(Nanos::MAX)?;
-    let computed_tokens = cluster.engines.iter().map(Engine::computed_tokens).collect();
+    let prefilling = if way.prefill_engines > 0 { way.prefill_engines } else { options.engines };
+    let prefilling = cluster.engines.iter().take(prefilling);
+    let computed_tokens = prefilling.map(Engine::computed_tokens).collect();
     Ok(Run { served: cluster.served, computed_tokens })
 }
 
 // === impl Cluster ===
 
 impl<'a> Cluster<'a> {
-    pub(super) fn new(options: &ClusterOptions, policy: Policy, seed: u64) -> Result<Self> {
-        let block_size = u32::try_from(options.engine.block_size).ok().and_then(NonZeroU32::new);
-        let block_size = block_size.context("the block size is 0, or too large")?;
+    pub(super) fn new(options: &ClusterOptions, way: Way, seed: u64) -> Result<Self> {
+        ensure!(way.prefill_engines < options.engines, "no engine is left to answer");
+        let block_size = options.engine.block_size;
         let engines = (0..options.engines).map(|_| Engine::new(options.engine)).collect();
-        let router = Router::new(policy, options, block_size, seed)?;
-        Ok(Self { engines, router, served: Vec::new(), events: Vec::new() })
+        let of_router = u32::try_from(block_size).ok().and_then(NonZeroU32::new);
+        let of_router = of_router.context("the block size is 0, or too large")?;
+        Ok(Self {
+            engines,
+            router: Router::new(way, options, of_router, seed)?,
+            way,
+            block_size,
+            transfer_token: options.transfer_token,
+            jobs: Vec::new(),
+            placements: Vec::new(),
+            served: Vec::new(),
+            handoffs: BinaryHeap::new(),
+            news: Vec::new(),
+            events: Vec::new(),
+        })
     }
 
     /// A request arrives, not before the last one.
     pub(super) fn arrive(&mut self, job: &'a Job, now: Nanos) -> Result<()> {
         self.run_until(now)?;
         let id = self.served.len();
-        let number = self.router.place(id, job, &self.engines, now)?;
-        let Job { prompt_tokens, answer_tokens, .. } = *job;
-        let served = Served { arrival: now, prompt_tokens, answer_tokens, ..Served::default() };
-        self.served.push(served);
-        let engine = self.engines.get_mut(number).context("an engine that is not there")?;
+        let placement = self.router.place(job, &self.engines, now)?;
+        let (first, part) = match placement.prefill {
+            Some(prefill) => (prefill, Part::Prefill),
+            None => (placement.engine, Part::Whole),
+        };
+        let engine = self.engines.get(first).context("an engine that is not there")?;
         ensure!(
             engine.can_hold(job),
             "a request of {} tokens does not fit into an engine's cache",
             job.total_tokens()
         );
-        engine.submit(id, job, now, &mut self.events);
-        self.hear(number)
+        let Job { prompt_tokens, answer_tokens, .. } = *job;
+        let most_blocks = (prompt_tokens - 1) / self.block_size;
+        let predicted_blocks = most_blocks.min(placement.predicted_blocks as usize);
+        self.served.push(Served {
+            arrival: now,
+            residual: engine.residual(now),
+            prompt_tokens,
+            answer_tokens,
+            predicted_tokens: predicted_blocks * self.block_size,
+            ..Served::default()
+        });
+        self.jobs.push(job);
+        self.placements.push(placement);
+        self.submit(first, id, part, now)?;
+        self.hear()
     }
 
+    /// Does all that happens up to `now`. Prefill engines go first: nothing that decode engines do reaches them.
     pub(super) fn run_until(&mut self, now: Nanos) -> Result<()> {
-        for number in 0..self.engines.len() {
-            if let Some(engine) = self.engines.get_mut(number) {
-                engine.run_until(now, &mut self.events);
+        let split = self.way.prefill_engines;
+        for number in 0..split {
+            self.run_engine(number, now);
+        }
+        self.note_handoffs()?;
+        while let Some(&Reverse((at, id))) = self.handoffs.peek().filter(|next| next.0.0 <= now) {
+            self.handoffs.pop();
+            let engine = self.placements.get(id).context("an unknown request")?.engine;
+            self.run_engine(engine, at);
+            self.submit(engine, id, Part::Decode, at)?;
+        }
+        for number in split..self.engines.len() {
+            self.run_engine(number, now);
+        }
+        self.hear()
+    }
+
+    fn run_engine(&mut self, number: usize, now: Nanos) {
+        if let Some(engine) = self.engines.get_mut(number) {
+            engine.run_until(now, &mut self.events);
+            self.news.extend(self.events.drain(..).map(|event| (number, event)));
+        }
+    }
+
+    fn submit(&mut self, number: usize, id: usize, part: Part, now: Nanos) -> Result<()> {
+        let engine = self.engines.get_mut(number).context("an engine that is not there")?;
+        let job = *self.jobs.get(id).context("an unknown request")?;
+        engine.submit(id, (job, part), now, &mut self.events);
+        self.news.extend(self.events.drain(..).map(|event| (number, event)));
+        Ok(())
+    }
+
+    /// Notes when prompts that prefill engines have computed arrive at their decode engines.
+    fn note_handoffs(&mut self) -> Result<()> {
+        for (_, Timed { at, event }) in &self.news {
+            if let Event::Finished { id, .. } = event {
+                let job = self.jobs.get(*id).context("an unknown request")?;
+                let transfer = self.transfer_token * job.prompt_tokens as u64;
+                self.handoffs.push(Reverse((at + transfer, *id)));
             }
-            self.hear(number)?;
         }
         Ok(())
     }
 
-    /// Notes and tells the router what happened in an engine.
-    fn hear(&mut self, engine: usize) -> Result<()> {
-        for Timed { at, event } in self.events.drain(..) {
+    /// Notes and tells the router what happened in engines, in its order.
+    fn hear(&mut self) -> Result<()> {
+        let mut news = std::mem::take(&mut self.news);
+        news.sort_by_key(|(_, timed)| timed.at);
+        for (engine, Timed { at, event }) in news.drain(..) {
+            let is_prefill = engine < self.way.prefill_engines;
             match event {
-                Event::Cache(events) => {
-                    self.router.cache_changed(engine, at, kv_events(events));
-                }
-                Event::FirstToken(id) => {
-                    self.router.first_token(id, at)?;
-                    self.served.get_mut(id).context("an unknown request")?.first_token = at;
+                Event::Cache(events) => self.router.cache_changed(engine, at, events),
+                Event::FirstToken { id, begun } => {
+                    let placement = self.placements.get(id).context("an unknown request")?;
+                    let served = self.served.get_mut(id).context("an unknown request")?;
+                    if is_prefill || placement.prefill.is_none() {
+                        served.begun = begun;
+                    }
+                    if !is_prefill {
+                        served.first_token = at;
+                        self.router.first_token(id, at)?;
+                    }
                 }
                 Event::Finished { id, hit_tokens } => {
-                    self.router.finished(id)?;
+                    let placement = self.placements.get(id).context("an unknown request")?;
                     let served = self.served.get_mut(id).context("an unknown request")?;
-                    (served.end, served.hit_tokens) = (at, hit_tokens);
+                    if is_prefill || placement.prefill.is_none() {
+                        served.hit_tokens = hit_tokens;
+                    }
+                    if is_prefill {
+                        self.router.prefill_done(id, at)?;
+                    } else {
+                        served.end = at;
+                        self.router.finished(id, at)?;
+                    }
                 }
             }
         }
+        self.news = news;
         Ok(())
     }
-}
-
-/// What the index is told of changes of a cache. Consecutive removals become one event.
-fn kv_events(changes: Vec<CacheChange>) -> Vec<KvEvent> {
-    let mut events = Vec::new();
-    for change in changes {
-        match (change, events.last_mut()) {
-            (CacheChange::Stored { names, parent, .. }, _) => {
-                let block = |name| StoredBlock { name: BlockName(name), local: LocalHash(name) };
-                let blocks = names.into_iter().map(block).collect();
-                let parent = parent.map(BlockName);
-                events.push(KvEvent::Stored { parent, tier: Tier::Device, blocks });
-            }
-            (CacheChange::Removed { name, .. }, Some(KvEvent::Removed { names, .. })) => {
-                names.push(BlockName(name));
-            }
-            (CacheChange::Removed { name, .. }, _) => {
-                events.push(KvEvent::Removed { tier: Tier::Device, names: vec![BlockName(name)] });
-            }
-        }
-    }
-    events
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 use super::super::figures::Figures;
 use super::super::job::{faster, generated};
-use super::super::router::ClusterOptions;
+use super::super::model::{EngineOptions, SYNC_NANOS, StepModel, TRANSFER_TOKEN_NANOS};
+use super::super::options::ClusterOptions;
+use super::super::way::Policy;
 use super::*;
-use crate::engine::timed::model::{EngineOptions, StepModel};
 use router_client::route::CostConfig;
 
 const BLOCK: usize = 64;
@@ -13,17 +14,22 @@ fn options() -> ClusterOptions {
         block_size: BLOCK,
         // Small enough that engines evict.
         capacity_blocks: 2_500,
+        host_blocks: 0,
+        disk_blocks: 0,
         step_tokens_max: 8_192,
         running_max: 256,
     };
-    ClusterOptions { engines: 4, engine, cost: CostConfig::default() }
+    let cost = CostConfig::default();
+    let (sync_delay, transfer_token) = (SYNC_NANOS, TRANSFER_TOKEN_NANOS);
+    ClusterOptions { engines: 4, engine, cost, sync_delay, transfer_token, states_capacity: true }
 }
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
     let jobs = generated(3, 150, BLOCK);
     let arrivals = faster(&jobs, 2.0);
-    let run = |seed| run(&options(), &jobs, &arrivals, Policy::PowerOfTwo, seed).expect("a run");
+    let run =
+        |seed| run(&options(), &jobs, &arrivals, Way::of(Policy::PowerOfTwo), seed).expect("a run");
     assert_eq!(run(1), run(1));
     assert_ne!(run(1), run(2));
 }
@@ -34,7 +40,7 @@ fn the_oracle_is_not_slower_than_chance() {
         let jobs = generated(seed, 200, BLOCK);
         let arrivals = faster(&jobs, 2.0);
         let mean = |policy| {
-            let run = run(&options(), &jobs, &arrivals, policy, seed).expect("a run");
+            let run = run(&options(), &jobs, &arrivals, Way::of(policy), seed).expect("a run");
             Figures::of(&run).ttft_mean
         };
         let (oracle, random) = (mean(Policy::Oracle), mean(Policy::Random));
@@ -46,9 +52,12 @@ fn the_oracle_is_not_slower_than_chance() {
 fn each_request_is_served_once_and_in_order() {
     let jobs = generated(5, 150, BLOCK);
     let arrivals = faster(&jobs, 4.0);
-    let policies = [Policy::Kv(0), Policy::RoundRobin, Policy::Random, Policy::LeastLoaded];
-    for policy in policies.into_iter().chain([Policy::PowerOfTwo, Policy::Oracle]) {
-        let run = run(&options(), &jobs, &arrivals, policy, 1).expect("a run");
+    let kv = Way::of(Policy::Kv);
+    let others = [Policy::RoundRobin, Policy::Random, Policy::LeastLoaded, Policy::PowerOfTwo];
+    let others = others.into_iter().chain([Policy::Oracle]).map(Way::of);
+    let replicas = Way { routers: 3, has_kill: true, ..kv };
+    for way in others.chain([kv, Way { staleness: 0, ..kv }, replicas]) {
+        let run = run(&options(), &jobs, &arrivals, way, 1).expect("a run");
         assert_eq!(run.served.len(), jobs.len());
         for (served, (job, &arrival)) in run.served.iter().zip(jobs.iter().zip(&arrivals)) {
             assert_eq!((served.arrival, served.prompt_tokens), (arrival, job.prompt_tokens));
@@ -57,18 +66,18 @@ fn each_request_is_served_once_and_in_order() {
         }
         let tokens = |at: &Served| at.prompt_tokens - at.hit_tokens + at.answer_tokens - 1;
         let computed: usize = run.served.iter().map(tokens).sum();
-        assert_eq!(computed as u64, run.computed_tokens.iter().sum::<u64>(), "{policy}");
+        assert_eq!(computed as u64, run.computed_tokens.iter().sum::<u64>(), "{way}");
     }
 }
 
 /// How many leading blocks of a prompt each engine holds, by the index and in truth.
 fn known_and_true(cluster: &mut Cluster<'_>, job: &Job, now: Nanos) -> (Vec<u32>, Vec<u32>) {
     let names = job.prompt_names(BLOCK);
-    let holds =
-        |engine: &Engine<&Job>| names.iter().take_while(|name| engine.holds(**name)).count();
+    let holds = |engine: &Engine<'_>| names.iter().take_while(|name| engine.holds(**name)).count();
     let held = cluster.engines.iter().map(|engine| holds(engine) as u32).collect();
     let index = cluster.router.index().expect("an index");
-    (index.overlaps(names, now).expect("an answer"), held)
+    let known = index.overlaps(names, now).expect("an answer");
+    (known.iter().map(|blocks| blocks.device).collect(), held)
 }
 
 #[test]
@@ -77,7 +86,9 @@ fn an_index_that_hears_at_once_knows_what_engines_hold() {
     let arrivals = faster(&jobs, 2.0);
     let (mut compared, mut behind) = (0, 0);
     for delay in [0, 1_000_000_000] {
-        let mut cluster = Cluster::new(&options(), Policy::Kv(delay), 1).expect("a cluster");
+        let mut cluster =
+            Cluster::new(&options(), Way { staleness: delay, ..Way::of(Policy::Kv) }, 1)
+                .expect("a cluster");
         for (number, (job, &now)) in jobs.iter().zip(&arrivals).enumerate() {
             cluster.arrive(job, now).expect("placed");
             for other in jobs.iter().take(number).step_by(7) {
@@ -90,4 +101,69 @@ fn an_index_that_hears_at_once_knows_what_engines_hold() {
     }
     assert!(compared > 500, "{compared} prompts held");
     assert!(behind > 0, "an index that hears late is behind");
+}
+
+#[test]
+fn prompts_computed_elsewhere_are_not_computed_again() {
+    let jobs = generated(5, 150, BLOCK);
+    let arrivals = faster(&jobs, 2.0);
+    let way = Way { prefill_engines: 2, ..Way::of(Policy::Kv) };
+    let mut cluster = Cluster::new(&options(), way, 1).expect("a cluster");
+    for (job, &arrival) in jobs.iter().zip(&arrivals) {
+        cluster.arrive(job, arrival).expect("placed");
+    }
+    cluster.run_until(Nanos::MAX).expect("to the end");
+    let by_both: Vec<_> = cluster.placements.iter().map(|at| at.prefill.is_some()).collect();
+    assert!(by_both.iter().filter(|is| **is).count() > 100, "{by_both:?}");
+    let (mut of_prefill, mut of_decode) = (0, 0);
+    for ((served, job), is_by_both) in cluster.served.iter().zip(&jobs).zip(&by_both) {
+        let computed = (served.prompt_tokens - served.hit_tokens) as u64;
+        let answer = served.answer_tokens as u64 - 1;
+        if *is_by_both {
+            of_prefill += computed;
+            // The last token of the prompt is computed again where the answer is.
+            of_decode += 1 + answer;
+            let transfer = options().transfer_token * job.prompt_tokens as u64;
+            assert!(served.begun + transfer < served.first_token, "{served:?}");
+        } else {
+            of_decode += computed + answer;
+        }
+        assert!(served.arrival <= served.begun && served.first_token <= served.end, "{served:?}");
+    }
+    let computed =
+        |engines: &[Engine<'_>]| engines.iter().map(Engine::computed_tokens).sum::<u64>();
+    let (prefill, decode) = cluster.engines.split_at(2);
+    assert_eq!((computed(prefill), computed(decode)), (of_prefill, of_decode));
+}
+
+#[test]
+fn routers_that_hear_at_once_place_as_one() {
+    let jobs = generated(9, 200, BLOCK);
+    let arrivals = faster(&jobs, 3.0);
+    let mean = |routers, sync_delay| {
+        let options = ClusterOptions { sync_delay, ..options() };
+        let way = Way { routers, ..Way::of(Policy::Kv) };
+        Figures::of(&run(&options, &jobs, &arrivals, way, 1).expect("a run")).ttft_mean
+    };
+    let one = mean(1, 0);
+    // Equal costs are decided by turns, which each replica takes by itself.
+    assert!((mean(3, 0) / one - 1.0).abs() < 0.1, "{} s, {one} s of one router", mean(3, 0));
+    let deaf = mean(3, u64::MAX);
+    assert!(deaf > one, "{deaf} s by routers that never hear of each other, {one} s by one");
+}
+
+#[test]
+fn a_lower_tier_is_faster_than_computing_again() {
+    let jobs = generated(5, 300, BLOCK);
+    let arrivals = faster(&jobs, 1.0);
+    let figures = |host_blocks, disk_blocks| {
+        let mut options = options();
+        (options.engine.host_blocks, options.engine.disk_blocks) = (host_blocks, disk_blocks);
+        let way = Way { staleness: 0, ..Way::of(Policy::Kv) };
+        Figures::of(&run(&options, &jobs, &arrivals, way, 1).expect("a run"))
+    };
+    let (without, host, disk) = (figures(0, 0), figures(20_000, 0), figures(0, 20_000));
+    assert!(host.hit_ratio > without.hit_ratio, "{host:?}, {without:?}");
+    assert!(host.ttft_mean < without.ttft_mean, "{host:?}, {without:?}");
+    assert!(host.ttft_mean < disk.ttft_mean, "{host:?}, {disk:?}");
 }

@@ -1,7 +1,7 @@
 //! What is reported of a run, and over several seeds.
 
 use super::cluster::{Run, Served};
-use crate::engine::timed::model::{Nanos, SECOND};
+use super::model::{Nanos, SECOND};
 
 /// The first requests of a run, which find empty caches, do not count: one in so many of all.
 const WARM_UP_FRACTION: usize = 10;
@@ -11,12 +11,22 @@ const WARM_UP_FRACTION: usize = 10;
 pub struct Figures {
     /// Prompt tokens found in caches, of all prompt tokens: a ratio of sums, 0 to 1.
     pub hit_ratio: f64,
+    /// Prompt tokens that the router expected in caches, of all prompt tokens: 0 to 1.
+    pub predicted_ratio: f64,
+    /// The sum of the differences between expected and found tokens of each request, of all prompt tokens.
+    pub misjudged_ratio: f64,
     /// Mean time to the first token, in seconds.
     pub ttft_mean: f64,
     /// Its median, in seconds.
     pub ttft_p50: f64,
     /// Its 99th percentile, in seconds.
     pub ttft_p99: f64,
+    /// The part of the mean that passes until the step under way ends, in seconds.
+    pub wait_step: f64,
+    /// The part of the mean after that, until a step begins with the request, in seconds.
+    pub wait_queue: f64,
+    /// The rest of the mean: steps until the first token is out, and transfers, in seconds.
+    pub wait_prefill: f64,
     /// Mean time between tokens of answers, in seconds: the sum of all gaps by their number.
     pub itl_mean: f64,
     /// Tokens that the busiest engine computed, by the mean of all; 1 is even.
@@ -53,9 +63,16 @@ impl Figures {
         let gaps = sum(|at| at.answer_tokens as u64 - 1);
         let computed = || run.computed_tokens.iter().map(|&tokens| tokens as f64);
         let mean = computed().sum::<f64>() / run.computed_tokens.len().max(1) as f64;
+        let prompt_tokens = sum(|at| at.prompt_tokens as u64);
+        let seconds = (counted.len() as u64 * SECOND) as f64;
         Self {
-            hit_ratio: ratio(sum(|at| at.hit_tokens as u64), sum(|at| at.prompt_tokens as u64)),
-            ttft_mean: ratio(sum(Served::wait), (counted.len() as u64 * SECOND) as f64),
+            hit_ratio: ratio(sum(|at| at.hit_tokens as u64), prompt_tokens),
+            predicted_ratio: ratio(sum(|at| at.predicted_tokens as u64), prompt_tokens),
+            misjudged_ratio: ratio(sum(Served::misjudged), prompt_tokens),
+            ttft_mean: ratio(sum(Served::wait), seconds),
+            wait_step: ratio(sum(|at| at.residual), seconds),
+            wait_queue: ratio(sum(Served::queued), seconds),
+            wait_prefill: ratio(sum(|at| at.first_token - at.begun), seconds),
             ttft_p50: quantile(&waits, 0.5),
             ttft_p99: quantile(&waits, 0.99),
             itl_mean: ratio(sum(|at| at.end - at.first_token), gaps * SECOND as f64),
@@ -70,6 +87,16 @@ impl Served {
     /// Time to its first token.
     fn wait(&self) -> Nanos {
         self.first_token - self.arrival
+    }
+
+    /// Time from the end of the step under way to the first step with it.
+    fn queued(&self) -> Nanos {
+        (self.begun - self.arrival).saturating_sub(self.residual)
+    }
+
+    /// Tokens of its prompt by which the router was wrong about the cache.
+    fn misjudged(&self) -> u64 {
+        self.predicted_tokens.abs_diff(self.hit_tokens) as u64
     }
 }
 
@@ -119,9 +146,12 @@ mod tests {
     fn ratios_are_those_of_sums_and_leave_out_the_first_requests() {
         let served = |prompt_tokens, hit_tokens, wait| Served {
             arrival: SECOND,
+            residual: SECOND / 4,
+            begun: SECOND + SECOND / 2,
             first_token: SECOND + wait * SECOND,
             end: SECOND * (wait + 5),
             prompt_tokens,
+            predicted_tokens: 50,
             hit_tokens,
             answer_tokens: 5,
         };
@@ -132,5 +162,9 @@ mod tests {
         assert!((figures.hit_ratio - 100.0 / 1_100.0).abs() < 1e-12, "{figures:?}");
         assert_eq!((figures.ttft_mean, figures.ttft_p99, figures.itl_mean), (2.0, 3.0, 1.0));
         assert_eq!(figures.imbalance, 1.5);
+        assert!((figures.predicted_ratio - 450.0 / 1_100.0).abs() < 1e-12, "{figures:?}");
+        assert!((figures.misjudged_ratio - 450.0 / 1_100.0).abs() < 1e-12, "{figures:?}");
+        let parts = [figures.wait_step, figures.wait_queue, figures.wait_prefill];
+        assert_eq!(parts, [0.25, 0.25, 1.5]);
     }
 }

@@ -3,9 +3,9 @@
 //! It plays the engine's own steps ahead by counts: the true cache, the queue and the running requests, with the
 //! engine's own times. It is a forecast, as later requests do not change it much but evictions up to the admission may.
 
+use super::engine::{Engine, Part};
 use super::job::Job;
-use crate::engine::timed::Engine;
-use crate::engine::timed::model::{EngineOptions, Nanos, StepLoad};
+use super::model::{EngineOptions, Nanos, StepLoad};
 use std::collections::VecDeque;
 
 /// A request by its counts.
@@ -17,6 +17,8 @@ struct Sequence {
     context: u64,
     /// Tokens of the answer to come, beside the first.
     answer_left: u64,
+    /// Tokens that are fetched when it is admitted, from host memory and from disk.
+    fetch: [u64; 2],
     /// Blocks that its end frees.
     blocks: usize,
     is_target: bool,
@@ -34,7 +36,7 @@ struct Counts {
 
 /// How long after `now` an engine would put out the first token of a request that it gets now, in nanoseconds.
 #[must_use]
-pub fn time_to_first_token(engine: &Engine<&Job>, job: &Job, now: Nanos) -> Nanos {
+pub fn time_to_first_token(engine: &Engine<'_>, job: &Job, now: Nanos) -> Nanos {
     let mut counts = Counts::of(engine, job, now);
     while !counts.step() {}
     counts.now - now
@@ -43,20 +45,22 @@ pub fn time_to_first_token(engine: &Engine<&Job>, job: &Job, now: Nanos) -> Nano
 // === impl Counts ===
 
 impl Counts {
-    fn of(engine: &Engine<&Job>, job: &Job, now: Nanos) -> Self {
+    fn of(engine: &Engine<'_>, job: &Job, now: Nanos) -> Self {
         let steps_begun = engine.steps_begun(now);
         let running = engine.running.iter().map(|run| {
-            let total = run.job.total_tokens() as u64;
+            let total = run.total as u64;
             let is_decoding = run.computed >= run.job.prompt_tokens;
             // The first of the steps under way is in `computed` already.
             let further = if is_decoding { steps_begun.saturating_sub(1) } else { 0 };
             let context = run.computed as u64 + further;
             let prompt_left = (run.job.prompt_tokens as u64).saturating_sub(context);
             let answer_left = total - prompt_left - context;
-            Sequence { prompt_left, context, answer_left, blocks: run.taken, is_target: false }
+            let blocks = run.taken;
+            let fetch = [0; 2];
+            Sequence { prompt_left, context, answer_left, fetch, blocks, is_target: false }
         });
         let mut queue: VecDeque<_> =
-            engine.waiting.iter().map(|at| waiting(engine, at.job, 0)).collect();
+            engine.waiting.iter().map(|at| waiting(engine, (at.job, at.part), 0)).collect();
         // What those before it compute is there once it is admitted.
         let before = engine.running.iter().map(|run| run.job);
         let before = before.chain(engine.waiting.iter().map(|at| at.job));
@@ -64,7 +68,8 @@ impl Counts {
             .map(|other| shared_blocks(job, other, engine.options.block_size))
             .max()
             .unwrap_or(0);
-        queue.push_back(Sequence { is_target: true, ..waiting(engine, job, shared) });
+        queue
+            .push_back(Sequence { is_target: true, ..waiting(engine, (job, Part::Whole), shared) });
         let mut counts = Self {
             options: engine.options,
             now: engine.step_end(now).unwrap_or(now),
@@ -92,7 +97,8 @@ impl Counts {
             self.running.push(next);
         }
         // Answers alone: nothing changes until one of them ends.
-        let quiet = if load.prefill_tokens > 0 { None } else { self.shortest_answer() };
+        let is_quiet = load.prefill_tokens + load.host_tokens + load.disk_tokens == 0;
+        let quiet = if !is_quiet { None } else { self.shortest_answer() };
         let further = quiet.unwrap_or(0);
         for sequence in &mut self.running {
             sequence.answer_left -= further;
@@ -129,6 +135,9 @@ impl Sequence {
         }
         *budget -= tokens;
         load.context_tokens += self.context;
+        let [host, disk] = std::mem::take(&mut self.fetch);
+        load.host_tokens += host;
+        load.disk_tokens += disk;
         self.context += tokens;
         if is_prefill {
             load.prefill_tokens += tokens;
@@ -141,14 +150,18 @@ impl Sequence {
 }
 
 /// A request that waits, of which so many leading blocks will be cached at least.
-fn waiting(engine: &Engine<&Job>, job: &Job, shared_blocks: usize) -> Sequence {
-    let fit = engine.fit(job);
+fn waiting(engine: &Engine<'_>, (job, part): (&Job, Part), shared_blocks: usize) -> Sequence {
+    let fit = engine.fit(job, part);
+    let block_size = engine.options.block_size;
+    let found = fit.hit_blocks + fit.fetch.total();
     let shared = shared_blocks.saturating_sub(fit.hit_blocks);
-    let context = (fit.hit_blocks + shared) * engine.options.block_size;
+    let cached = found.max(fit.hit_blocks + shared) * block_size;
+    let context = part.present_tokens(job, cached);
     Sequence {
         prompt_left: (job.prompt_tokens - context) as u64,
         context: context as u64,
-        answer_left: job.answer_tokens as u64 - 1,
+        answer_left: (part.total_tokens(job) - job.prompt_tokens) as u64,
+        fetch: [fit.fetch.host, fit.fetch.disk].map(|blocks| (blocks * block_size) as u64),
         blocks: fit.taken - shared,
         is_target: false,
     }

@@ -1,13 +1,15 @@
 //! Requests by the names of their blocks: no token is made or hashed while a run goes on.
 
+use super::model::{Nanos, SECOND};
 use crate::engine::scheduler::block_names;
-pub use crate::engine::timed::Job;
-use crate::engine::timed::model::{Nanos, SECOND};
 use crate::workload::Conversations;
-use crate::workload::trace::{Entry, HASH_ID_TOKENS, Trace};
+use crate::workload::synthetic::{self, Sketch};
+use crate::workload::trace::{Entry, Trace};
 use anyhow::{Context, Result, ensure};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use std::collections::BTreeSet;
+use std::fmt;
 use std::path::Path;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -15,6 +17,139 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 const ANSWER_NAMES: u64 = 1 << 63;
 /// Gap that the last tick of a trace is taken to have, in milliseconds.
 const LAST_TICK_MILLIS: u64 = 3_000;
+
+/// Where requests come from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Source {
+    /// Generated conversations.
+    Conversations,
+    /// Generated requests about one document.
+    Document,
+    /// Generated agents, and plain requests.
+    Agents,
+    /// A trace, by its name.
+    Trace(String, Vec<Entry>),
+}
+
+/// One request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    /// When it arrives.
+    pub arrival: Nanos,
+    /// Tokens of its prompt, at least 1.
+    pub prompt_tokens: usize,
+    /// Tokens of its answer, at least 1.
+    pub answer_tokens: usize,
+    /// Names of all whole blocks of the prompt, and of the answer without its last token. A name stands for the block
+    /// with all before it.
+    pub names: Vec<u64>,
+}
+
+// === impl Job ===
+
+impl Job {
+    /// Tokens that are computed in all: the last token of the answer is never an input.
+    #[must_use]
+    pub fn total_tokens(&self) -> usize {
+        self.prompt_tokens + self.answer_tokens - 1
+    }
+
+    /// The names of the whole blocks of its prompt.
+    #[must_use]
+    pub fn prompt_names(&self, block_size: usize) -> &[u64] {
+        let blocks = self.prompt_tokens / block_size;
+        self.names.get(..blocks).unwrap_or(&self.names)
+    }
+}
+
+// === impl Source ===
+
+impl Source {
+    /// A trace in a file; of several models, one has to be named.
+    ///
+    /// # Errors
+    /// If the file cannot be read, a line is malformed, its blocks have several sizes, or nothing is left.
+    pub fn trace(path: &Path, model: Option<&str>) -> Result<Self> {
+        let mut entries = read_trace(path)?;
+        // Recorders write a request when it has ended.
+        entries.sort_by_key(|entry| entry.timestamp);
+        if let Some(model) = model {
+            entries.retain(|entry| entry.model.as_deref() == Some(model));
+        }
+        let name = path.display().to_string();
+        ensure!(
+            !entries.is_empty(),
+            "{name} has no requests{}",
+            model.map_or("", |_| " of the model")
+        );
+        let models: BTreeSet<_> = entries.iter().filter_map(|at| at.model.as_deref()).collect();
+        ensure!(models.len() < 2, "{name} has several models: name one with --model of {models:?}");
+        let sizes: BTreeSet<_> = entries.iter().map(Entry::id_tokens).collect();
+        ensure!(sizes.len() < 2, "{name} has blocks of several sizes: {sizes:?}");
+        let name =
+            path.file_name().map_or(name.clone(), |name| name.to_string_lossy().into_owned());
+        Ok(Self::Trace(name, entries))
+    }
+
+    /// `count` requests of a seed, in the order of arrival; of a trace, as many as it has.
+    #[must_use]
+    pub fn jobs(&self, seed: u64, count: usize, block_size: usize) -> Vec<Job> {
+        match self {
+            Self::Conversations => generated(seed, count, block_size),
+            Self::Document => sketched(synthetic::documents(seed, count), block_size),
+            Self::Agents => sketched(synthetic::agents(seed, count), block_size),
+            Self::Trace(_, lines) => window(lines, seed, count, block_size),
+        }
+    }
+
+    /// What the tokens of an engine's block must divide; none if any will do.
+    #[must_use]
+    pub fn id_tokens(&self) -> Option<usize> {
+        match self {
+            Self::Trace(_, lines) => lines.first().map(Entry::id_tokens),
+            Self::Conversations | Self::Document | Self::Agents => None,
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Conversations => "conversations",
+            Self::Document => "document",
+            Self::Agents => "agents",
+            Self::Trace(name, _) => name,
+        })
+    }
+}
+
+fn sketched(sketches: Vec<Sketch>, block_size: usize) -> Vec<Job> {
+    let job = |at: Sketch| Job {
+        arrival: nanos(at.arrival.as_secs_f64()),
+        prompt_tokens: at.prompt_tokens,
+        answer_tokens: at.answer_tokens,
+        names: text_names(&at.text, at.prompt_tokens + at.answer_tokens - 1, block_size),
+    };
+    sketches.into_iter().map(job).collect()
+}
+
+/// Names of the whole blocks of a text of so many tokens, by the streams that it consists of.
+fn text_names(text: &[(u64, usize)], tokens: usize, block_size: usize) -> Vec<u64> {
+    let (mut parent, mut piece) = (0, 0);
+    let name = |block: usize| {
+        let (begin, end) = (block * block_size, (block + 1) * block_size);
+        while text.get(piece + 1).is_some_and(|next| next.1 <= begin) {
+            piece += 1;
+        }
+        let within = text.get(piece..).unwrap_or_default().iter();
+        for &(stream, start) in within.take_while(|at| at.1 < end) {
+            let parts = [parent, stream, start.max(begin) as u64].map(u64::to_le_bytes);
+            parent = xxh3_64_with_seed(parts.as_flattened(), 0);
+        }
+        parent
+    };
+    (0..tokens / block_size).map(name).collect()
+}
 
 /// The first `count` requests of the generated workload of a seed.
 #[must_use]
@@ -39,23 +174,20 @@ pub fn generated(seed: u64, count: usize, block_size: usize) -> Vec<Job> {
 /// Reads a trace.
 ///
 /// # Errors
-/// If the file cannot be read, it is empty, or a line is malformed or has an earlier time than the line before.
-pub fn read_trace(path: &Path) -> Result<Vec<Entry>> {
+/// If the file cannot be read, it is empty, or a line is malformed.
+fn read_trace(path: &Path) -> Result<Vec<Entry>> {
     let mut trace = Trace::open(path, 0)?;
     let mut entries: Vec<Entry> = Vec::new();
     while let Some(entry) = trace.next_entry() {
         let entry = entry.with_context(|| path.display().to_string())?;
-        let is_later = entries.last().is_none_or(|last| last.timestamp <= entry.timestamp);
-        let (path, number) = (path.display(), entries.len() + 1);
-        ensure!(is_later, "{path}: request {number} has an earlier timestamp than the one before");
         entries.push(entry);
     }
     ensure!(!entries.is_empty(), "{} has no requests", path.display());
     Ok(entries)
 }
 
-/// A window of `count` requests of a trace, from a place that the seed picks. Requests of one tick of the trace arrive
-/// at random times before the next tick, as those of a Poisson process do.
+/// A window of `count` requests of a trace, from a place that the seed picks. If several requests have the same time, they
+/// arrive at random times before the next one, as those of a Poisson process do.
 #[must_use]
 pub fn window(lines: &[Entry], seed: u64, count: usize, block_size: usize) -> Vec<Job> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -65,8 +197,15 @@ pub fn window(lines: &[Entry], seed: u64, count: usize, block_size: usize) -> Ve
     let rest = lines.get(first..).unwrap_or_default();
     let begin = rest.first().map_or(0, |line| line.timestamp);
     for (number, line) in rest.iter().take(count).enumerate() {
-        let after = rest.iter().skip(number).find(|other| other.timestamp > line.timestamp);
-        let tick = after.map_or(LAST_TICK_MILLIS, |next| next.timestamp - line.timestamp);
+        let is_shared =
+            |other: Option<&Entry>| other.is_some_and(|at| at.timestamp == line.timestamp);
+        let before = number.checked_sub(1).and_then(|before| rest.get(before));
+        let tick = if is_shared(before) || is_shared(rest.get(number + 1)) {
+            let after = rest.iter().skip(number).find(|other| other.timestamp > line.timestamp);
+            after.map_or(LAST_TICK_MILLIS, |next| next.timestamp - line.timestamp)
+        } else {
+            0
+        };
         let millis = (line.timestamp - begin) as f64 + tick as f64 * rng.random::<f64>();
         let names = names(line, block_size, (first + number) as u64);
         jobs.push(Job {
@@ -93,15 +232,16 @@ fn nanos(secs: f64) -> Nanos {
 /// Names of the whole blocks of a request; those that its answer fills are its own.
 fn names(entry: &Entry, block_size: usize, number: u64) -> Vec<u64> {
     let total = entry.input_length + entry.output_length.max(1) - 1;
+    let id_tokens = entry.id_tokens();
     let mut parent = 0;
     let name = |block: usize| {
         // The end decides: a block that the prompt does not fill has a part of the answer.
         let end = (block + 1) * block_size;
-        let (id, seed) = match entry.hash_ids.get((end - 1) / HASH_ID_TOKENS) {
+        let (id, seed) = match entry.hash_ids.get((end - 1) / id_tokens) {
             Some(&id) if end <= entry.input_length => (id, 0),
             _ => (number, ANSWER_NAMES),
         };
-        let place = (block * block_size % HASH_ID_TOKENS) as u64;
+        let place = (block * block_size % id_tokens) as u64;
         let parts = [parent, id, place].map(u64::to_le_bytes);
         parent = xxh3_64_with_seed(parts.as_flattened(), seed);
         parent

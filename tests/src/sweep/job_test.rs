@@ -1,7 +1,8 @@
 use super::*;
 
 fn line(timestamp: u64, input_length: usize, output_length: usize, ids: &[u64]) -> Entry {
-    Entry { timestamp, input_length, output_length, hash_ids: ids.to_vec() }
+    let hash_ids = ids.to_vec();
+    Entry { timestamp, input_length, output_length, hash_ids, ..Entry::default() }
 }
 
 #[test]
@@ -28,6 +29,49 @@ fn a_window_keeps_ticks_apart() {
     assert_eq!([0, 1, 2].map(of_tick), [10, 10, 10]);
     assert_eq!(window(&lines, 1, 5, 64).len(), 5);
     assert_eq!(faster(&jobs, 2.0)[29], jobs[29].arrival / 2);
+}
+
+#[test]
+fn times_of_their_own_are_kept() {
+    let lines: Vec<_> = (0..30).map(|at| line(at * 7, 600, 5, &[at, at + 1])).collect();
+    let jobs = window(&lines, 3, 30, 64);
+    let arrivals: Vec<_> = jobs.iter().map(|job| job.arrival / 1_000_000).collect();
+    assert_eq!(arrivals, (0..30).map(|at| at * 7).collect::<Vec<_>>());
+}
+
+#[test]
+fn texts_share_blocks_up_to_where_they_differ() {
+    let (a, b) = ([(0, 0), (7, 100)], [(0, 0), (8, 100)]);
+    let (a, b) = (text_names(&a, 300, 64), text_names(&b, 310, 64));
+    assert_eq!((a.len(), b.len(), a[0]), (4, 4, b[0]));
+    assert!(a[1..].iter().all(|name| !b.contains(name)), "{a:?} {b:?}");
+    assert_eq!(text_names(&[(0, 0), (7, 128)], 300, 64)[..2], text_names(&[(0, 0)], 300, 64)[..2]);
+    let longer = text_names(&[(0, 0), (7, 100)], 900, 64);
+    assert_eq!(longer[..4], a[..], "the same text goes on");
+}
+
+#[test]
+fn a_recorded_trace_is_read_in_blocks_of_its_own() {
+    let recorded = |ids: &[u64], input| Entry { block_size: Some(16), ..line(0, input, 20, ids) };
+    let a = names(&recorded(&[u64::MAX, 9], 40), 16, 1);
+    let b = names(&recorded(&[u64::MAX, 8], 40), 16, 2);
+    assert_eq!((a.len(), b.len(), a[0]), (3, 3, b[0]));
+    assert!(a[1..].iter().all(|name| !b.contains(name)), "{a:?} {b:?}");
+}
+
+#[test]
+fn one_of_several_models_has_to_be_named() {
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    for model in ["a", "b", "a"] {
+        let rest = r#""timestamp": 1, "input_length": 5, "output_length": 1, "hash_ids": []"#;
+        let line = format!(r#"{{"model": "{model}", "block_size": 16, {rest}}}"#);
+        std::io::Write::write_all(&mut file, (line + "\n").as_bytes()).expect("written");
+    }
+    let error = Source::trace(file.path(), None).expect_err("two models").to_string();
+    assert!(error.contains("--model") && error.contains("\"b\""), "{error}");
+    let Ok(Source::Trace(_, of_a)) = Source::trace(file.path(), Some("a")) else { panic!("none") };
+    assert_eq!(of_a.len(), 2);
+    assert!(Source::trace(file.path(), Some("c")).is_err());
 }
 
 #[test]

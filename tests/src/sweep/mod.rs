@@ -1,29 +1,45 @@
 //! A comparison of ways of routing on a workload, in virtual time.
 //!
+//! - [`model`]: how long a step of an engine takes, by stated assumptions (pure);
 //! - [`job`]: requests by the names of their blocks, generated or of a trace;
-//! - [`crate::engine::timed`]: mock engines with time, and the model of their steps (pure);
+//! - [`way`], [`options`], [`change`]: ways of placing requests, engines, and changes to both (pure);
+//! - [`engine`], [`tiers`]: a mock engine with time, over the block pool of [`crate::engine`] (pure);
 //! - [`forecast`]: when an engine would put out a first token, for the oracle (pure);
-//! - [`router`]: the cores of `router-client` and the index, or the oracle (pure);
+//! - [`router`], [`replica`], [`feed`]: the cores of `router-client` and the index, or the oracle (pure);
 //! - [`cluster`]: one run, in which requests arrive whether engines keep up or not (pure);
 //! - [`capacity`]: the rate of arrivals that is 100 % of load (pure);
 //! - [`figures`]: figures of a run, and over seeds (pure);
-//! - [`plan`]: all runs, on several threads;
-//! - [`report`], [`chart`]: tables, files and plots;
+//! - [`plan`], [`what_if`]: all runs, on several threads;
+//! - [`report`], [`chart`], [`bars`]: tables, files and plots;
+//! - [`duel`]: kv against round-robin, for the demo;
 //! - [`args`]: the command line.
 //!
-//! What it leaves out: the time of routing itself (microseconds), the network, preemption, tiers below device memory, and
-//! the growth of attention's arithmetic with the length of a prompt.
+//! What it leaves out: the time of routing itself (microseconds), the network but for transfers of prompts and messages
+//! between routers, preemption, and the growth of attention's arithmetic with the length of a prompt.
 
 pub mod args;
+pub mod bars;
 pub mod capacity;
+pub mod change;
 pub mod chart;
 pub mod cluster;
+pub mod duel;
+pub mod engine;
+pub mod feed;
 pub mod figures;
+#[cfg(test)]
+mod fixtures_test;
 pub mod forecast;
 pub mod job;
+pub mod model;
+pub mod options;
 pub mod plan;
+mod replica;
 pub mod report;
 pub mod router;
+mod tiers;
+pub mod way;
+pub mod what_if;
 
 pub use args::Args;
 
@@ -36,10 +52,20 @@ use anyhow::Result;
 pub fn run(args: Args) -> Result<()> {
     let args = args.shortened();
     args.check()?;
-    let outcome = plan::run(&args)?;
-    print!("{}", report::text(&outcome));
-    match &args.out {
-        Some(folder) => report::write(&outcome, folder),
-        None => Ok(()),
+    for source in args.sources()? {
+        if !args.what_if.is_empty() {
+            let answers = what_if::run(&args, &source)?;
+            print!("{}", what_if::text(&answers));
+            if let Some(folder) = &args.out {
+                what_if::write(&answers, folder)?;
+            }
+            continue;
+        }
+        let outcome = plan::run(&args, &source)?;
+        print!("{}", report::text(&outcome));
+        if let Some(folder) = &args.out {
+            report::write(&outcome, folder)?;
+        }
     }
+    Ok(())
 }

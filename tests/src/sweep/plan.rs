@@ -4,22 +4,19 @@ use super::args::Args;
 use super::capacity;
 use super::cluster;
 use super::figures::Figures;
-use super::job::{self, Job};
-use super::router::Policy;
-use crate::workload::trace::Entry;
+use super::job::{self, Job, Source};
+use super::options::ClusterOptions;
+use super::way::{MILLISECOND, Policy, STALENESS, Way};
 use anyhow::{Context, Result, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ScopedJoinHandle};
 
-/// Nanoseconds of a millisecond.
-const MILLISECOND: u64 = 1_000_000;
-
 /// One run, by what was asked.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
     /// How requests were placed.
-    pub policy: Policy,
+    pub way: Way,
     /// Percent of the rate with which round-robin keeps up.
     pub load: f64,
     /// The workload's seed.
@@ -37,37 +34,49 @@ struct Workload {
     factor: f64,
 }
 
-/// What came out of a sweep.
+/// What came out of a sweep of one workload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// All runs, by load, policy and seed in the order in which they were asked for.
+    /// The workload's name.
+    pub workload: String,
+    /// All runs, by load, way and seed in the order in which they were asked for.
     pub points: Vec<Point>,
     /// Requests a second at 100 % of load, by seed.
     pub capacities: Vec<f64>,
 }
 
-/// Runs all.
+/// Runs all of one workload.
 ///
 /// # Errors
-/// If the trace cannot be read, or a run fails.
-pub fn run(args: &Args) -> Result<Outcome> {
-    let lines = args.trace.as_deref().map(job::read_trace).transpose()?;
+/// If the workload does not suit the engines, or a run fails.
+pub fn run(args: &Args, source: &Source) -> Result<Outcome> {
+    let options = args.cluster(source)?;
     let bar = bar("rates of arrival", args.seeds);
     let seeds: Vec<_> = (1..=args.seeds).collect();
-    let workloads =
-        in_parallel(args.threads, &seeds, &bar, |&seed| workload(args, lines.as_deref(), seed))?;
+    let workloads = in_parallel(args.threads, &seeds, &bar, |&seed| {
+        workload(&options, source, seed, args.requests)
+    })?;
     let asked: Vec<_> = asked(args, &workloads);
     let bar = self::bar("runs", asked.len() as u64);
-    let points = in_parallel(args.threads, &asked, &bar, |(load, policy, workload)| {
-        point(args, *load, *policy, workload)
+    let points = in_parallel(args.threads, &asked, &bar, |(load, way, workload)| {
+        point(&options, *load, *way, workload)
     })?;
-    Ok(Outcome { points, capacities: workloads.iter().map(Workload::rate).collect() })
+    let capacities = workloads.iter().map(Workload::rate).collect();
+    Ok(Outcome { workload: source.to_string(), points, capacities })
 }
 
-/// The policies of a sweep, in the order of the table.
+/// The ways of a sweep, in the order of the table.
 #[must_use]
-pub fn policies(args: &Args) -> Vec<Policy> {
-    let kv = args.staleness_ms.iter().map(|ms| Policy::Kv(ms * MILLISECOND));
+pub fn ways(args: &Args) -> Vec<Way> {
+    let kv = Way::of(Policy::Kv);
+    let late = args.staleness_ms.iter().map(|ms| Way { staleness: ms * MILLISECOND, ..kv });
+    let mut ways: Vec<_> = late.collect();
+    // The usual one first.
+    ways.sort_by_key(|way| (way.staleness != STALENESS, way.staleness));
+    if args.routers > 1 {
+        let replicas = Way { routers: args.routers, ..kv };
+        ways.extend([replicas, Way { has_kill: true, ..replicas }]);
+    }
     let others = [
         Policy::RoundRobin,
         Policy::Random,
@@ -75,39 +84,47 @@ pub fn policies(args: &Args) -> Vec<Policy> {
         Policy::PowerOfTwo,
         Policy::Oracle,
     ];
-    kv.chain(others).collect()
+    ways.extend(others.map(Way::of));
+    let prefill_engines = args.prefill_engines();
+    if prefill_engines > 0 {
+        let split = [Policy::Kv, Policy::RoundRobin];
+        ways.extend(split.map(|policy| Way { prefill_engines, ..Way::of(policy) }));
+    }
+    ways
 }
 
-fn asked<'a>(args: &Args, workloads: &'a [Workload]) -> Vec<(f64, Policy, &'a Workload)> {
+fn asked<'a>(args: &Args, workloads: &'a [Workload]) -> Vec<(f64, Way, &'a Workload)> {
     let mut asked = Vec::new();
     for &load in &args.loads {
-        for policy in policies(args) {
-            asked.extend(workloads.iter().map(|workload| (load, policy, workload)));
+        for way in ways(args) {
+            asked.extend(workloads.iter().map(|workload| (load, way, workload)));
         }
     }
     asked
 }
 
-fn workload(args: &Args, lines: Option<&[Entry]>, seed: u64) -> Result<Workload> {
-    let jobs = match lines {
-        Some(lines) => job::window(lines, seed, args.requests, args.block_size),
-        None => job::generated(seed, args.requests, args.block_size),
-    };
-    let factor = capacity::find(&args.cluster(), &jobs)
+fn workload(
+    options: &ClusterOptions,
+    source: &Source,
+    seed: u64,
+    requests: usize,
+) -> Result<Workload> {
+    let jobs = source.jobs(seed, requests, options.engine.block_size);
+    let factor = capacity::find(options, &jobs)
         .with_context(|| format!("the rate of arrivals of seed {seed}"))?;
     Ok(Workload { seed, jobs, factor })
 }
 
-fn point(args: &Args, load: f64, policy: Policy, workload: &Workload) -> Result<Point> {
+fn point(options: &ClusterOptions, load: f64, way: Way, workload: &Workload) -> Result<Point> {
     let Workload { seed, jobs, factor } = workload;
     let arrivals = job::faster(jobs, factor * load / 100.0);
-    let run = cluster::run(&args.cluster(), jobs, &arrivals, policy, *seed)
-        .with_context(|| format!("{policy} at {load} %, seed {seed}"))?;
-    Ok(Point { policy, load, seed: *seed, figures: Figures::of(&run) })
+    let run = cluster::run(options, jobs, &arrivals, way, *seed)
+        .with_context(|| format!("{way} at {load} %, seed {seed}"))?;
+    Ok(Point { way, load, seed: *seed, figures: Figures::of(&run) })
 }
 
 /// Runs all tasks. Returns their results in the order of the tasks, or the first error.
-fn in_parallel<T: Sync, R: Send>(
+pub(super) fn in_parallel<T: Sync, R: Send>(
     threads: usize,
     tasks: &[T],
     bar: &ProgressBar,
@@ -134,7 +151,7 @@ fn in_parallel<T: Sync, R: Send>(
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-fn bar(what: &'static str, length: u64) -> ProgressBar {
+pub(super) fn bar(what: &'static str, length: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len}, {eta} left");
     let bar = ProgressBar::new(length).with_message(what);
     match style {

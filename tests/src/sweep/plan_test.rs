@@ -9,20 +9,26 @@ fn args(more: &[&str]) -> Args {
 
 #[test]
 fn a_small_sweep_gives_each_point_once_whatever_the_threads() {
-    let outcome = run(&args(&["--threads", "2"])).expect("a sweep");
-    assert_eq!(outcome.points.len(), 8 * 2);
-    assert_eq!(outcome, run(&args(&["--threads", "1"])).expect("a sweep"));
+    let run = |threads| {
+        let args = args(&["--threads", threads]);
+        super::run(&args, &Source::Conversations).expect("a sweep")
+    };
+    let outcome = run("2");
+    assert_eq!(outcome.points.len(), 12 * 2);
+    assert_eq!(outcome, run("1"));
     let text = report::text(&outcome);
-    assert_eq!(text.matches("70 % of load, kv").count(), 3, "{text}");
+    assert_eq!(text.matches("70 % of load, kv").count(), 6, "{text}");
     let folder = tempfile::tempdir().expect("a folder");
     report::write(&outcome, folder.path()).expect("files");
-    for name in ["ttft.svg", "hits.svg", "points.csv"] {
-        assert!(folder.path().join(name).metadata().expect("a file").len() > 500, "{name}");
+    for name in ["ttft", "p99", "hits"].map(|plot| format!("conversations-{plot}.svg")) {
+        assert!(folder.path().join(&name).metadata().expect("a file").len() > 500, "{name}");
     }
+    let all = std::fs::read_to_string(folder.path().join("conversations-points.csv"));
+    assert_eq!(all.expect("a file").lines().count(), 1 + 12 * 2);
 }
 
 #[test]
 fn a_trace_that_cannot_be_read_is_named() {
-    let error = run(&args(&["--trace", "no/such/file"])).expect_err("no file");
+    let error = args(&["--trace", "no/such/file"]).sources().expect_err("no file");
     assert!(format!("{error:#}").contains("no/such/file"));
 }

@@ -3,7 +3,7 @@
 use super::chart::{self, Chart, Line};
 use super::figures::{Estimate, Figures};
 use super::plan::{Outcome, Point};
-use super::router::Policy;
+use super::way::{Policy, Way};
 use anyhow::{Context, Result};
 use comfy_table::{Table, presets};
 use std::fmt::Write as _;
@@ -23,7 +23,7 @@ const HIT_SHARE: f64 = 0.95;
 #[derive(Debug)]
 struct Cell {
     load: f64,
-    policy: Policy,
+    way: Way,
     points: Vec<Point>,
 }
 
@@ -33,12 +33,13 @@ pub fn text(outcome: &Outcome) -> String {
     let cells = cells(outcome);
     let rate = Estimate::of(&outcome.capacities);
     let mut text = format!(
-        "100 % of load: {} requests a second, over {} seeds.\n{}\n\n",
+        "{}. 100 % of load: {} requests a second, over {} seeds.\n{}\n\n",
+        outcome.workload,
         plus_minus(rate, 1.0, 2),
         outcome.capacities.len(),
         table(&cells)
     );
-    for kv in cells.iter().filter(|cell| cell.policy.is_kv()) {
+    for kv in cells.iter().filter(|cell| cell.way.is_kv()) {
         text += &verdict(kv, &cells);
     }
     text
@@ -52,11 +53,13 @@ pub fn write(outcome: &Outcome, folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("failed to make {}", folder.display()))?;
     let cells = cells(outcome);
     let file = |name: &str, text: String| {
-        let path = folder.join(name);
+        let path = folder.join(format!("{}-{name}", outcome.workload));
         fs::write(&path, text).with_context(|| format!("failed to write {}", path.display()))
     };
     let ttft = |figures: &Figures| figures.ttft_mean;
     file("ttft.svg", chart(&cells, "Mean time to the first token (s)", ttft))?;
+    let p99 = |figures: &Figures| figures.ttft_p99;
+    file("p99.svg", chart(&cells, "99th percentile of the time to the first token (s)", p99))?;
     let hits = |figures: &Figures| figures.hit_ratio * 100.0;
     file("hits.svg", chart(&cells, "Prompt tokens found in caches (%)", hits))?;
     file("points.csv", csv(outcome))
@@ -65,7 +68,7 @@ pub fn write(outcome: &Outcome, folder: &Path) -> Result<()> {
 fn chart(cells: &[Cell], label: &'static str, of: impl Fn(&Figures) -> f64) -> String {
     let mut lines: Vec<Line> = Vec::new();
     for cell in cells {
-        let (name, Estimate { mean, half }) = (cell.policy.to_string(), cell.estimate(&of));
+        let (name, Estimate { mean, half }) = (cell.way.to_string(), cell.estimate(&of));
         let point = (cell.load, mean, half);
         match lines.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.push(point),
@@ -76,26 +79,36 @@ fn chart(cells: &[Cell], label: &'static str, of: impl Fn(&Figures) -> f64) -> S
 }
 
 fn csv(outcome: &Outcome) -> String {
-    let mut text = "load_percent,policy,seed,hit_ratio,ttft_mean_s,ttft_p50_s,ttft_p99_s,\
-                    itl_mean_s,imbalance\n"
+    let mut text = "load_percent,way,seed,hit_ratio,predicted_ratio,misjudged_ratio,ttft_mean_s,\
+                    ttft_p50_s,ttft_p99_s,wait_step_s,wait_queue_s,wait_prefill_s,itl_mean_s,\
+                    imbalance\n"
         .to_owned();
-    for Point { policy, load, seed, figures } in &outcome.points {
-        let Figures { hit_ratio, ttft_mean, ttft_p50, ttft_p99, itl_mean, imbalance } = figures;
+    for Point { way, load, seed, figures: at } in &outcome.points {
+        let values = [
+            at.hit_ratio,
+            at.predicted_ratio,
+            at.misjudged_ratio,
+            at.ttft_mean,
+            at.ttft_p50,
+            at.ttft_p99,
+            at.wait_step,
+            at.wait_queue,
+            at.wait_prefill,
+            at.itl_mean,
+            at.imbalance,
+        ];
+        let values: Vec<_> = values.iter().map(|value| format!("{value:.6}")).collect();
         // Writing to a string does not fail.
-        let _written = writeln!(
-            text,
-            "{load},\"{policy}\",{seed},{hit_ratio:.5},{ttft_mean:.5},{ttft_p50:.5},{ttft_p99:.5},\
-             {itl_mean:.6},{imbalance:.4}"
-        );
+        let _written = writeln!(text, "{load},\"{way}\",{seed},{}", values.join(","));
     }
     text
 }
 
 fn cells(outcome: &Outcome) -> Vec<Cell> {
-    let same = |a: &Point, b: &Point| a.load == b.load && a.policy == b.policy;
+    let same = |a: &Point, b: &Point| a.load == b.load && a.way == b.way;
     let cell = |points: &'_ [Point]| {
-        let Point { load, policy, .. } = *points.first()?;
-        Some(Cell { load, policy, points: points.to_vec() })
+        let Point { load, way, .. } = *points.first()?;
+        Some(Cell { load, way, points: points.to_vec() })
     };
     outcome.points.chunk_by(same).filter_map(cell).collect()
 }
@@ -105,8 +118,9 @@ fn table(cells: &[Cell]) -> Table {
     table.load_style(presets::ASCII_MARKDOWN);
     table.set_header([
         "load %",
-        "policy",
+        "way",
         "hits %",
+        "predicted %",
         "TTFT mean s",
         "p50 s",
         "p99 s",
@@ -120,8 +134,9 @@ fn table(cells: &[Cell]) -> Table {
         };
         table.add_row([
             cell.load.to_string(),
-            cell.policy.to_string(),
+            cell.way.to_string(),
             of(|at| at.hit_ratio, 100.0, 1),
+            if cell.way.is_kv() { of(|at| at.predicted_ratio, 100.0, 1) } else { String::new() },
             of(|at| at.ttft_mean, 1.0, 3),
             of(|at| at.ttft_p50, 1.0, 3),
             of(|at| at.ttft_p99, 1.0, 2),
@@ -135,12 +150,15 @@ fn table(cells: &[Cell]) -> Table {
 
 /// What is true of kv at one load.
 fn verdict(kv: &Cell, cells: &[Cell]) -> String {
-    let mut text = format!("{} % of load, {}:\n", kv.load, kv.policy);
+    let mut text = format!("{} % of load, {}:\n", kv.load, kv.way);
     let mut line = |is_true: bool, what: String| {
         text += &format!("  {} {what}\n", if is_true { "yes" } else { "NO " });
     };
     let mean = |cell: &Cell| cell.estimate(|at| at.ttft_mean).mean;
-    let at_load = |policy| cells.iter().find(|at| at.load == kv.load && at.policy == policy);
+    // Engines of two roles are compared with such engines.
+    let is_alike =
+        |at: &Cell| at.load == kv.load && at.way.prefill_engines == kv.way.prefill_engines;
+    let at_load = |policy| cells.iter().find(|at| is_alike(at) && at.way.policy == policy);
     let (in_turn, oracle) = (at_load(Policy::RoundRobin), at_load(Policy::Oracle));
     if let (Some(in_turn), Some(oracle)) = (in_turn, oracle) {
         let factor = mean(in_turn) / mean(kv);
@@ -161,13 +179,13 @@ fn verdict(kv: &Cell, cells: &[Cell]) -> String {
     }
     let others = cells
         .iter()
-        .filter(|at| at.load == kv.load && !at.policy.is_kv() && at.policy != Policy::Oracle);
+        .filter(|at| is_alike(at) && !at.way.is_kv() && at.way.policy != Policy::Oracle);
     let better: Vec<_> = others.filter(|other| kv.is_worse_than(other)).collect();
     line(better.is_empty(), "no other policy has a lower mean TTFT beyond the interval".to_owned());
     for other in better {
         text += &format!(
             "      {} is lower by {} s: it has {}, kv has {}\n",
-            other.policy,
+            other.way,
             plus_minus(kv.excess(Some(other)), 1.0, 3),
             causes(other),
             causes(kv)
@@ -178,16 +196,22 @@ fn verdict(kv: &Cell, cells: &[Cell]) -> String {
 
 /// What explains a time to the first token.
 fn causes(cell: &Cell) -> String {
-    let hits = cell.estimate(|at| at.hit_ratio).mean * 100.0;
-    let imbalance = cell.estimate(|at| at.imbalance).mean;
-    format!("hits {hits:.1} % and imbalance {imbalance:.2}")
+    let mean = |of: fn(&Figures) -> f64| cell.estimate(of).mean;
+    format!(
+        "hits {:.1} %, imbalance {:.2}, and {:.3} s until a step ends, {:.3} s in the queue, {:.3} s of prefill",
+        mean(|at| at.hit_ratio) * 100.0,
+        mean(|at| at.imbalance),
+        mean(|at| at.wait_step),
+        mean(|at| at.wait_queue),
+        mean(|at| at.wait_prefill)
+    )
 }
 
 fn oracle<'a>(cell: &Cell, cells: &'a [Cell]) -> Option<&'a Cell> {
-    cells.iter().find(|at| at.load == cell.load && at.policy == Policy::Oracle)
+    cells.iter().find(|at| at.load == cell.load && at.way.policy == Policy::Oracle)
 }
 
-fn plus_minus(at: Estimate, factor: f64, digits: usize) -> String {
+pub(super) fn plus_minus(at: Estimate, factor: f64, digits: usize) -> String {
     format!("{:.digits$} ± {:.digits$}", at.mean * factor, at.half * factor)
 }
 
@@ -220,15 +244,15 @@ mod tests {
     use super::*;
 
     fn outcome(kv: f64, in_turn: f64, oracle: f64) -> Outcome {
-        let policies =
-            [(Policy::Kv(0), kv), (Policy::RoundRobin, in_turn), (Policy::Oracle, oracle)];
+        let policies = [(Policy::Kv, kv), (Policy::RoundRobin, in_turn), (Policy::Oracle, oracle)];
         let point = |(policy, ttft_mean): (Policy, f64), seed: u64| {
             let ttft_mean = ttft_mean + seed as f64;
             let figures = Figures { ttft_mean, hit_ratio: 0.5, ..Figures::default() };
-            Point { policy, load: 70.0, seed, figures }
+            Point { way: Way::of(policy), load: 70.0, seed, figures }
         };
         let points = policies.into_iter().flat_map(|at| [1, 2].map(|seed| point(at, seed)));
-        Outcome { points: points.collect(), capacities: vec![1.0, 2.0] }
+        let workload = "test".to_owned();
+        Outcome { workload, points: points.collect(), capacities: vec![1.0, 2.0] }
     }
 
     #[test]

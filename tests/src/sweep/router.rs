@@ -1,220 +1,87 @@
 //! Who gets a request: by the cores of `router-client` and the index, or by an oracle.
 
+use super::engine::Engine;
+use super::feed::Feed;
 use super::forecast;
 use super::job::Job;
-use crate::engine::timed::Engine;
-use crate::engine::timed::model::{EngineOptions, Nanos};
+use super::model::Nanos;
+use super::options::{ClusterOptions, Placement};
+use super::replica::{Asked, Replica};
+use super::way::{Policy, Way};
 use anyhow::{Context, Result};
-use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, SourceId};
-use kvasir_proto::convert::WorkerProfile;
-use kvasir_proto::types::{
-    CopyMode, KvEvent, LocalHash, SequenceHash, Tier, TierSet, WorkerId, WorkerKey,
-};
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
-use router_client::route::{
-    ActiveConfig, ActiveLoads, Candidate, CostConfig, Mode, NewRequest, PromptBlocks, Question,
-    RankId, RequestKey, RouterId, SelectConfig, Selector, TierBlocks, Trust,
-};
-use std::collections::{BTreeSet, VecDeque};
-use std::fmt;
+use kvasir_proto::types::{KvEvent, SequenceHash};
+use router_client::route::TierBlocks;
 use std::num::NonZeroU32;
-use std::time::Duration;
 
-/// The one router of a run.
-const ROUTER: RouterId = RouterId(1);
-
-/// Engines of a run.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ClusterOptions {
-    /// How many there are.
-    pub engines: usize,
-    /// Each of them.
-    pub engine: EngineOptions,
-    /// What the cost of mode `kv` consists of.
-    pub cost: CostConfig,
-}
-
-/// How a run places its requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Policy {
-    /// By overlap and load; the index hears of the caches so many nanoseconds late.
-    Kv(Nanos),
-    /// Each engine in turn.
-    RoundRobin,
-    /// Any.
-    Random,
-    /// The least loaded, by what the router knows.
-    LeastLoaded,
-    /// The less loaded of two that are drawn.
-    PowerOfTwo,
-    /// The shortest time to the first token by the engines' true caches and queues.
-    Oracle,
-}
-
-/// A router over engines.
+/// Routers over engines.
 #[derive(Debug)]
 pub struct Router {
-    policy: Policy,
-    members: Vec<Member>,
-    profile: WorkerProfile,
-    adapters: BTreeSet<String>,
-    selector: Selector,
-    active: ActiveLoads,
+    way: Way,
+    replicas: Vec<Replica>,
+    /// The replica that placed each request.
+    owners: Vec<usize>,
+    /// Whose turn it is.
+    next: usize,
+    engines: usize,
     index: Option<Feed>,
-    rng: ChaCha8Rng,
     block_size: NonZeroU32,
-}
-
-#[derive(Debug)]
-struct Member {
-    key: WorkerKey,
-    rank: RankId,
-}
-
-/// The index, and what it has not heard yet.
-#[derive(Debug)]
-pub struct Feed {
-    index: Index,
-    scratch: Scratch,
-    delay: Nanos,
-    sources: Vec<Source>,
-}
-
-#[derive(Debug)]
-struct Source {
-    worker: WorkerId,
-    id: SourceId,
-    /// Events on their way, by the time at which they happened.
-    late: VecDeque<(Nanos, Vec<KvEvent>)>,
-}
-
-// === impl Policy ===
-
-impl Policy {
-    /// The mode of the router; none if it is not asked.
-    fn mode(self) -> Option<Mode> {
-        match self {
-            Self::Kv(_) => Some(Mode::Kv),
-            Self::RoundRobin => Some(Mode::RoundRobin),
-            Self::Random => Some(Mode::Random),
-            Self::LeastLoaded => Some(Mode::LeastLoaded),
-            Self::PowerOfTwo => Some(Mode::PowerOfTwo),
-            Self::Oracle => None,
-        }
-    }
-
-    /// Whether it is the library's own way.
-    #[must_use]
-    pub fn is_kv(self) -> bool {
-        matches!(self, Self::Kv(_))
-    }
-}
-
-impl fmt::Display for Policy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self, self.mode()) {
-            (Self::Kv(delay), _) => write!(f, "kv, {} ms late", delay / 1_000_000),
-            (_, Some(mode)) => mode.fmt(f),
-            (_, None) => f.write_str("oracle"),
-        }
-    }
+    sync_delay: Nanos,
 }
 
 // === impl Router ===
 
 impl Router {
-    /// A router with the library's defaults but for the cost.
+    /// Routers with the library's defaults but for the cost.
     ///
     /// # Errors
     /// If the index or the library refuses the engines.
     pub fn new(
-        policy: Policy,
+        way: Way,
         options: &ClusterOptions,
         block_size: NonZeroU32,
         seed: u64,
     ) -> Result<Self> {
         let engines = options.engines;
-        let mut active = ActiveLoads::new(ActiveConfig::new(block_size));
-        let mut members = Vec::with_capacity(engines);
-        for number in 0..engines {
-            let key = WorkerKey { worker: worker_id(number)?, rank: 0 };
-            let rank = active.join(&key).context("too many engines")?;
-            members.push(Member { key, rank });
-        }
-        let mode = policy.mode().unwrap_or_default();
-        let index = match policy {
-            Policy::Kv(delay) => Some(Feed::new(engines, delay)?),
-            _ => None,
-        };
+        let replicas = (0..way.routers).map(|at| Replica::new(at, way, options, block_size, seed));
+        let replicas = replicas.collect::<Result<_>>()?;
+        let index = way.is_kv().then(|| Feed::new(engines, way.staleness)).transpose()?;
         Ok(Self {
-            policy,
-            members,
-            profile: WorkerProfile::default(),
-            adapters: BTreeSet::new(),
-            selector: Selector::new(SelectConfig {
-                mode,
-                cost: options.cost,
-                ..SelectConfig::default()
-            }),
-            active,
+            way,
+            replicas,
+            owners: Vec::new(),
+            next: 0,
+            engines,
             index,
-            rng: ChaCha8Rng::seed_from_u64(seed),
             block_size,
+            sync_delay: options.sync_delay,
         })
     }
 
-    /// The number of the engine that gets a request; it counts as load there at once.
+    /// The engines that get the next request; it counts as load there at once.
     ///
     /// # Errors
     /// If the library refuses the request.
-    pub fn place(
-        &mut self,
-        id: usize,
-        job: &Job,
-        engines: &[Engine<&Job>],
-        now: Nanos,
-    ) -> Result<usize> {
-        if self.policy == Policy::Oracle {
-            return Ok(best_of(engines, job, now));
+    pub fn place(&mut self, job: &Job, engines: &[Engine<'_>], now: Nanos) -> Result<Placement> {
+        let id = self.owners.len();
+        let owner = self.take_turn().context("no router is left")?;
+        self.owners.push(owner);
+        if self.way.policy == Policy::Oracle {
+            let engine = best_of(engines, job, now);
+            return Ok(Placement { engine, prefill: None, predicted_blocks: 0 });
         }
         let names = job.prompt_names(self.block_size.get() as usize);
         let chain: Vec<_> = names.iter().map(|&name| SequenceHash(name)).collect();
         let held = match &mut self.index {
             Some(feed) => feed.overlaps(names, now)?,
-            None => vec![0; self.members.len()],
+            None => vec![TierBlocks::default(); self.engines],
         };
-        let Self { members, profile, adapters, active, selector, rng, .. } = self;
-        let shared = active.shared(&chain);
-        let candidates: Vec<_> = members
-            .iter()
-            .zip(held)
-            .map(|(member, device)| Candidate {
-                key: &member.key,
-                profile,
-                adapters,
-                load: active.load(member.rank),
-                shared_blocks: shared.of(member.rank),
-                overlap: TierBlocks { device, ..TierBlocks::default() },
-                trust: Trust::Full,
-                age: Duration::MAX,
-                is_ejected: false,
-            })
-            .collect();
         let input_tokens = job.prompt_tokens as u64;
-        let question = Question::new(input_tokens, self.block_size);
-        let mut draw = || rng.random::<u64>();
-        let decision = selector.select(&question, &candidates, &mut draw)?;
-        let chosen = members.get(decision.candidate).context("an engine that is not there")?;
-        let request = NewRequest {
-            rank: chosen.rank,
-            blocks: PromptBlocks::Chain(&chain),
-            input_tokens,
-            prefill_tokens: decision.cost.booked_prefill_tokens(),
-            expected_output_tokens: None,
-        };
-        active.add(&request_key(id)?, request, Duration::from_nanos(now))?;
-        Ok(decision.candidate)
+        let asked = Asked { id, input_tokens, chain: &chain, held: &held, now };
+        let replica = self.replicas.get_mut(owner).context("a router that is not there")?;
+        replica.catch_up(now);
+        let placement = replica.place(&asked)?;
+        self.tell(owner, now);
+        Ok(placement)
     }
 
     /// The first token of a request is out.
@@ -222,24 +89,36 @@ impl Router {
     /// # Errors
     /// If the library refuses the request's number.
     pub fn first_token(&mut self, id: usize, now: Nanos) -> Result<()> {
-        self.active.mark_prefill_completed(&request_key(id)?, Duration::from_nanos(now));
-        Ok(())
+        self.report(id, now, |replica| replica.first_token(id, now))
+    }
+
+    /// The prefill engine is done with a request.
+    ///
+    /// # Errors
+    /// If the library refuses the request's number.
+    pub fn prefill_done(&mut self, id: usize, now: Nanos) -> Result<()> {
+        self.report(id, now, |replica| replica.prefill_done(id))
     }
 
     /// A request has ended.
     ///
     /// # Errors
     /// If the library refuses the request's number.
-    pub fn finished(&mut self, id: usize) -> Result<()> {
-        self.active.free(&request_key(id)?);
-        Ok(())
+    pub fn finished(&mut self, id: usize, now: Nanos) -> Result<()> {
+        self.report(id, now, |replica| replica.finished(id))
     }
 
     /// The cache of an engine changed.
     pub fn cache_changed(&mut self, engine: usize, at: Nanos, events: Vec<KvEvent>) {
-        let sources = self.index.as_mut().map(|feed| &mut feed.sources);
-        if let Some(source) = sources.and_then(|sources| sources.get_mut(engine)) {
-            source.late.push_back((at, events));
+        if let Some(feed) = &mut self.index {
+            feed.cache_changed(engine, at, events);
+        }
+    }
+
+    /// The first replica is gone. What it placed goes on at the engines; nobody reports that to the others.
+    pub fn kill(&mut self) {
+        if let Some(replica) = self.replicas.first_mut() {
+            replica.is_alive = false;
         }
     }
 
@@ -248,59 +127,57 @@ impl Router {
     pub(super) fn index(&mut self) -> Option<&mut Feed> {
         self.index.as_mut()
     }
-}
 
-// === impl Feed ===
-
-impl Feed {
-    fn new(engines: usize, delay: Nanos) -> Result<Self> {
-        let mut index = Index::new(Limits::default());
-        let mut sources = Vec::with_capacity(engines);
-        for number in 0..engines {
-            let worker = worker_id(number)?;
-            let id = index.add_source(&worker, "events", 0, CopyMode::Counted)?;
-            sources.push(Source { worker, id, late: VecDeque::new() });
-        }
-        Ok(Self { index, scratch: Scratch::default(), delay, sources })
+    /// Who places the next request: each living replica in turn.
+    fn take_turn(&mut self) -> Option<usize> {
+        let count = self.replicas.len();
+        let mut turns = (self.next..self.next + count).map(|turn| turn % count);
+        let owner = turns.find(|&at| self.replicas.get(at).is_some_and(|at| at.is_alive))?;
+        self.next = owner + 1;
+        Some(owner)
     }
 
-    /// Leading blocks that each engine holds, as far as the index has heard.
-    pub(super) fn overlaps(&mut self, names: &[u64], now: Nanos) -> Result<Vec<u32>> {
-        let Self { index, scratch, delay, sources } = self;
-        for source in &mut *sources {
-            let heard = source.late.partition_point(|(at, _)| at + *delay <= now);
-            for event in source.late.drain(..heard).flat_map(|(_, events)| events) {
-                index.apply(source.id, 0, &event)?;
-            }
+    /// A gateway tells the router that placed a request what became of it. A dead one does not hear it.
+    fn report(
+        &mut self,
+        id: usize,
+        now: Nanos,
+        report: impl FnOnce(&mut Replica) -> Result<()>,
+    ) -> Result<()> {
+        if self.way.policy == Policy::Oracle {
+            return Ok(());
         }
-        let locals: Vec<_> = names.iter().map(|&name| LocalHash(name)).collect();
-        let key = QueryKey::Locals(&locals);
-        index.find(Query { key, tiers: TierSet::ALL, workers: None, minimum_overlap: 1 }, scratch);
-        let mut held = vec![0; sources.len()];
-        for found in scratch.matches() {
-            let holder = index.holder(found.holder).context("a holder that is not there")?;
-            let engine = sources.iter().position(|source| source.worker == *holder.worker());
-            if let Some(blocks) = engine.and_then(|engine| held.get_mut(engine)) {
-                *blocks = found.by_best_tier.get(Tier::Device.index()).copied().unwrap_or(0);
-            }
+        let owner = *self.owners.get(id).context("an unknown request")?;
+        let replica = self.replicas.get_mut(owner).context("a router that is not there")?;
+        if replica.is_alive {
+            replica.catch_up(now);
+            report(replica)?;
+            self.tell(owner, now);
         }
-        Ok(held)
+        Ok(())
+    }
+
+    /// Sends what one replica has to tell to all others.
+    fn tell(&mut self, from: usize, now: Nanos) {
+        if self.replicas.len() < 2 {
+            return;
+        }
+        let Some(replica) = self.replicas.get_mut(from) else { return };
+        let letters = replica.flush(now, now.saturating_add(self.sync_delay));
+        if letters.is_empty() {
+            return;
+        }
+        let others = self.replicas.iter_mut().enumerate();
+        for (_, other) in others.filter(|(at, other)| *at != from && other.is_alive) {
+            other.deliver(&letters);
+        }
     }
 }
 
 /// The engine with the shortest forecast; of equal ones the one with the fewest requests.
-fn best_of(engines: &[Engine<&Job>], job: &Job, now: Nanos) -> usize {
-    let by = |(_, engine): &(usize, &Engine<&Job>)| {
+fn best_of(engines: &[Engine<'_>], job: &Job, now: Nanos) -> usize {
+    let by = |(_, engine): &(usize, &Engine<'_>)| {
         (forecast::time_to_first_token(engine, job, now), engine.requests())
     };
     engines.iter().enumerate().min_by_key(by).map_or(0, |(number, _)| number)
-}
-
-/// Ids in the order of engines.
-fn worker_id(number: usize) -> Result<WorkerId> {
-    Ok(WorkerId::new(&format!("engine-{number:04}"))?)
-}
-
-fn request_key(id: usize) -> Result<RequestKey> {
-    Ok(RequestKey::new(ROUTER, &id.to_string())?)
 }

@@ -99,17 +99,17 @@ const TURN_GAP_SECS: Quantiles = Quantiles(&[
 ]);
 
 /// A distribution by some of its quantiles, in ascending order; interpolation is geometric.
-struct Quantiles(&'static [(f64, f64)]);
+pub(super) struct Quantiles(pub(super) &'static [(f64, f64)]);
 
 impl Quantiles {
-    fn sample(&self, rng: &mut ChaCha8Rng) -> f64 {
+    pub(super) fn sample(&self, rng: &mut ChaCha8Rng) -> f64 {
         let share = rng.random::<f64>();
         let above = self.0.iter().position(|&(at, _)| at > share).unwrap_or(self.0.len() - 1);
         let ((from, low), (to, high)) = (self.0[above - 1], self.0[above]);
         low * (high / low).powf((share - from) / (to - from))
     }
 
-    fn tokens(&self, rng: &mut ChaCha8Rng) -> usize {
+    pub(super) fn tokens(&self, rng: &mut ChaCha8Rng) -> usize {
         self.sample(rng).round() as usize
     }
 }

@@ -2,12 +2,14 @@
 //!
 //! - [`conversations`]: an endless, seeded, multi-turn workload with the statistics of a production
 //!   trace;
+//! - [`synthetic`]: one document that all ask about, and agents: without tokens;
 //! - [`trace`]: a trace in the Mooncake JSONL form;
 //! - [`profile`]: lengths, gaps and prefix reuse of any workload, so that claims can be checked;
 //! - [`tokens`]: token ids as a pure function of a seed and a position.
 
 pub mod conversations;
 pub mod profile;
+pub mod synthetic;
 pub mod tokens;
 pub mod trace;
 

@@ -4,6 +4,10 @@
 //! An id always means the same 512 tokens, which are derived from the seed and the id; the last block is
 //! cut to `input_length`. The trace has no answers: their tokens are derived from the line's number, so a
 //! later turn finds its predecessor's prompt in a cache, but not the answer.
+//!
+//! A recorded trace has more: `block_size`, the tokens of one hash id, which then may be any 64-bit number and stands for
+//! its block with all before it; a block that the prompt does not fill has none. `model`, `worker`, `cached_tokens`,
+//! `ttft_ms` and `total_ms` say what became of the request.
 
 use super::{Request, tokens};
 use serde::Deserialize;
@@ -15,6 +19,8 @@ use thiserror::Error;
 
 /// Tokens of one hash id.
 pub const HASH_ID_TOKENS: usize = 512;
+/// Tokens that one hash id of a recorded trace may have.
+const BLOCK_TOKENS: std::ops::RangeInclusive<usize> = 1..=1 << 16;
 /// Longest line in bytes.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 /// Longest prompt, and longest answer, in tokens.
@@ -70,7 +76,7 @@ pub enum TraceError {
 }
 
 /// One line of a trace.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub struct Entry {
     /// Arrival in milliseconds.
     pub timestamp: u64,
@@ -78,8 +84,26 @@ pub struct Entry {
     pub input_length: usize,
     /// Tokens of the answer.
     pub output_length: usize,
-    /// Ids of the prompt's blocks of 512 tokens; they cover the prompt.
+    /// Ids of the prompt's blocks, in order.
     pub hash_ids: Vec<u64>,
+    /// Tokens of one id, if the trace was recorded; none: 512, and the ids cover the prompt.
+    #[serde(default)]
+    pub block_size: Option<usize>,
+    /// The model that was asked.
+    #[serde(default)]
+    pub model: Option<String>,
+    /// The worker that served it.
+    #[serde(default)]
+    pub worker: Option<String>,
+    /// Tokens of the prompt that were found in that worker's cache.
+    #[serde(default)]
+    pub cached_tokens: Option<u64>,
+    /// Time to the first token, in milliseconds.
+    #[serde(default)]
+    pub ttft_ms: Option<f64>,
+    /// Time to the end of the answer, in milliseconds.
+    #[serde(default)]
+    pub total_ms: Option<f64>,
 }
 
 /// A trace being read: an iterator of requests, in the order of the file.
@@ -88,6 +112,24 @@ pub struct Trace<R> {
     lines: BufReader<R>,
     seed: u64,
     line: u64,
+}
+
+// === impl Entry ===
+
+impl Entry {
+    /// Tokens of one hash id.
+    #[must_use]
+    pub fn id_tokens(&self) -> usize {
+        self.block_size.unwrap_or(HASH_ID_TOKENS)
+    }
+
+    /// Ids that the prompt needs: of a recorded trace those of whole blocks.
+    fn ids_needed(&self) -> usize {
+        match self.block_size {
+            Some(tokens) => self.input_length / tokens,
+            None => self.input_length.div_ceil(HASH_ID_TOKENS),
+        }
+    }
 }
 
 // === impl Trace ===
@@ -145,7 +187,11 @@ impl<R: Read> Trace<R> {
         if entry.output_length > LENGTH_TOKENS_MAX {
             return field("output_length", entry.output_length, format!("0..={LENGTH_TOKENS_MAX}"));
         }
-        let needed = entry.input_length.div_ceil(HASH_ID_TOKENS);
+        let block_size = entry.id_tokens();
+        if !BLOCK_TOKENS.contains(&block_size) {
+            return field("block_size", block_size, format!("{BLOCK_TOKENS:?}"));
+        }
+        let needed = entry.ids_needed();
         if entry.hash_ids.len() < needed {
             return field("number of hash_ids", entry.hash_ids.len(), format!("at least {needed}"));
         }
@@ -153,14 +199,16 @@ impl<R: Read> Trace<R> {
     }
 
     fn request(&self, entry: &Entry) -> Request {
-        let needed = entry.input_length.div_ceil(HASH_ID_TOKENS);
-        let mut prompt = Vec::with_capacity(needed * HASH_ID_TOKENS);
+        let (needed, of_id) = (entry.ids_needed(), entry.id_tokens());
+        let mut prompt = Vec::with_capacity(needed * of_id);
         for &id in entry.hash_ids.iter().take(needed) {
-            tokens::append(self.seed, id, 0..HASH_ID_TOKENS, &mut prompt);
+            tokens::append(self.seed, id, 0..of_id, &mut prompt);
         }
         prompt.truncate(entry.input_length);
-        let mut answer = Vec::new();
         let stream = ANSWER_STREAMS + self.line;
+        let rest = prompt.len()..entry.input_length;
+        tokens::append(self.seed, !stream, rest, &mut prompt);
+        let mut answer = Vec::new();
         tokens::append(self.seed, stream, 0..entry.output_length, &mut answer);
         Request { arrival: Duration::from_millis(entry.timestamp), prompt, answer }
     }

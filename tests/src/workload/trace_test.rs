@@ -58,3 +58,18 @@ fn a_missing_file_is_named() {
     let error = Trace::open(Path::new("/no/such/trace.jsonl"), 1).unwrap_err().to_string();
     assert!(error.contains("/no/such/trace.jsonl"), "{error}");
 }
+
+#[test]
+fn a_recorded_trace_has_ids_of_whole_blocks_of_its_own_size() {
+    let line = r#"{"timestamp": 5, "input_length": 40, "output_length": 2, "hash_ids": [18446744073709551615, 3],
+        "block_size": 16, "model": "m", "worker": "w", "cached_tokens": 16, "ttft_ms": 1.5, "total_ms": 9,
+        "more": true}"#;
+    let line = line.replace('\n', "");
+    let entry = Trace::new(line.as_bytes(), 1).next_entry().expect("a line").expect("an entry");
+    assert_eq!((entry.id_tokens(), entry.cached_tokens, entry.ttft_ms), (16, Some(16), Some(1.5)));
+    assert_eq!((entry.model.as_deref(), entry.worker.as_deref()), (Some("m"), Some("w")));
+    let requests = read(&line).expect("a trace");
+    assert_eq!((requests[0].prompt.len(), requests[0].answer.len()), (40, 2));
+    check_error(&line.replace(": 40,", ": 48,"), "number of hash_ids is 2, expected at least 3");
+    check_error(&line.replace(": 16, \"model", ": 0, \"model"), "block_size is 0");
+}

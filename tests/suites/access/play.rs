@@ -4,8 +4,8 @@ use crate::calls::Caller;
 use anyhow::{Context, Result};
 use kvasir_proto::pb::{self, publish_events_request::Message as Publish};
 use prost::Message;
-use rand::seq::IndexedRandom;
 use rand::Rng;
+use rand::seq::IndexedRandom;
 use tonic::{Code, Status};
 
 const WORKERS: &[&str] = &["w0", "w1", "w2"];
@@ -203,7 +203,11 @@ impl Callers {
         let (mut listed, mut page_token) = (Vec::new(), String::new());
         loop {
             // Of all tenants: others' are not for this caller.
-            let request = pb::ListWorkersRequest { page_size: Some(page_size), page_token, ..Default::default() };
+            let request = pb::ListWorkersRequest {
+                page_size: Some(page_size),
+                page_token,
+                ..Default::default()
+            };
             let answers = self.query.call("/kvasir.v1.Indexer/ListWorkers", &request).await?;
             for page in decoded::<pb::ListWorkersResponse>(&answers)? {
                 listed.extend(page.workers.into_iter().map(|mut worker| {

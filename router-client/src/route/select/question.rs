@@ -41,6 +41,8 @@ pub struct Vitals {
     pub shared_blocks: u32,
     /// See [`Candidate::overlap`].
     pub overlap: TierBlocks,
+    /// Blocks that fit into its accelerator; 0 if its worker does not state them.
+    pub capacity_blocks: u64,
 }
 
 /// The ranks of a decision, in the order of their keys.
@@ -151,7 +153,8 @@ pub struct Question<'a> {
 impl Candidate<'_> {
     pub(super) fn vitals(&self) -> Vitals {
         let Self { load, shared_blocks, overlap, .. } = *self;
-        Vitals { load, shared_blocks, overlap }
+        let capacity_blocks = self.profile.total_kv_blocks.unwrap_or(0);
+        Vitals { load, shared_blocks, overlap, capacity_blocks }
     }
 }
 

@@ -177,7 +177,7 @@ impl<'a> Scorer<'a> {
 
     #[inline(always)]
     fn cost(&self, vitals: &Vitals) -> Cost {
-        let Vitals { load, shared_blocks, overlap: known } = vitals;
+        let Vitals { load, shared_blocks, overlap: known, capacity_blocks } = vitals;
         // Requests under way use these blocks or are about to compute them. So what was just placed counts at once,
         // before any index knows of it: a burst with one new prefix follows its first request until the load
         // there costs more than computing the prefix once more.
@@ -186,10 +186,18 @@ impl<'a> Scorer<'a> {
         // elsewhere, and saves the work: they hold up other requests, not this one.
         let expected_blocks = overlap.total().saturating_sub(known.total());
         let expected_tokens = u64::from(expected_blocks) * self.block_size;
+        let decode_blocks = load.potential_blocks(self.blocks, *shared_blocks);
         self.prices.cost(&CostInput {
             overlap,
             active_prefill_tokens: load.prefill_tokens.saturating_sub(expected_tokens),
-            decode_blocks: load.potential_blocks(self.blocks, *shared_blocks),
+            decode_blocks,
+            decode_weight: share(decode_blocks, *capacity_blocks),
         })
     }
+}
+
+/// The share of a worker's blocks that are in use, 0 to 1: what another one in use costs there. A worker that states none
+/// has none to spare: the documents' price.
+fn share(blocks: f64, capacity: u64) -> f64 {
+    if capacity == 0 { 1.0 } else { (blocks / capacity as f64).min(1.0) }
 }

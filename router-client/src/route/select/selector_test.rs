@@ -429,6 +429,21 @@ fn a_burst_with_one_new_prefix_does_not_herd() {
     assert!(used.values().all(|requests| *requests <= 30), "{used:?}");
 }
 
+/// Document 001 has no capacities: worker 2 of its example wins. With room to spare, the one that holds most does.
+#[test]
+fn blocks_in_use_count_little_while_there_is_room() {
+    let mut ranks = vec![rank(10, 2), rank(5, 5), rank(9, 8)];
+    let (mut selector, asked) = (selector(Mode::Kv), Question { blocks: 0, ..question(10) });
+    let of_documents = choose(&mut selector, &asked, &ranks).0;
+    ranks.iter_mut().for_each(|rank| rank.profile.total_kv_blocks = Some(1_000));
+    let with_room = choose(&mut selector, &asked, &ranks).0;
+    ranks.iter_mut().for_each(|rank| rank.profile.total_kv_blocks = Some(5));
+    let without = choose(&mut selector, &asked, &ranks).0;
+    assert_eq!((with_room, without), (3, of_documents));
+    ranks.iter_mut().for_each(|rank| rank.profile.total_kv_blocks = Some(0));
+    assert_eq!(choose(&mut selector, &asked, &ranks).0, of_documents);
+}
+
 fn any_rank() -> impl Strategy<Value = Rank> {
     let load = (0_u64..50, 0_u64..4_000, 0_u64..5);
     let overlap = (0_u32..20, 0_u32..20, 0_u32..20);

@@ -1,0 +1,32 @@
+//! What a run is made of, and where a request goes.
+
+use super::model::{EngineOptions, Nanos};
+use router_client::route::CostConfig;
+
+/// Engines of a run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ClusterOptions {
+    /// How many there are.
+    pub engines: usize,
+    /// Each of them.
+    pub engine: EngineOptions,
+    /// What the cost of mode `kv` consists of.
+    pub cost: CostConfig,
+    /// How long a replica of the router takes to hear what another one tells, in nanoseconds.
+    pub sync_delay: Nanos,
+    /// Time of one token's keys and values from a prefill engine to a decode engine, in nanoseconds.
+    pub transfer_token: Nanos,
+    /// Whether engines state to routers how many blocks they have.
+    pub states_capacity: bool,
+}
+
+/// Where a request goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placement {
+    /// The number of the engine that answers it.
+    pub engine: usize,
+    /// The number of the engine that computes its prompt, if that is another one.
+    pub prefill: Option<usize>,
+    /// Leading blocks of the prompt that the router expects in the cache of the engine that computes it.
+    pub predicted_blocks: u32,
+}

@@ -1,0 +1,314 @@
+//! One router: the cores of `router-client` for one or two pools of engines, and what other replicas tell it.
+
+use super::feed::worker_id;
+use super::model::Nanos;
+use super::options::{ClusterOptions, Placement};
+use super::way::Way;
+use anyhow::{Context, Result};
+use kvasir_proto::convert::WorkerProfile;
+use kvasir_proto::types::{SequenceHash, WorkerKey};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use router_client::route::{
+    ActiveConfig, ActiveLoads, Candidate, Decision, NewRequest, PromptBlocks, Question, RankId,
+    Replication, RequestKey, RouterId, SelectConfig, Selector, SyncConfig, SyncMessage, TierBlocks,
+    Trust, Update,
+};
+use router_client::router::PoolsConfig;
+use std::collections::{BTreeSet, VecDeque};
+use std::num::NonZeroU32;
+use std::ops::Range;
+use std::time::Duration;
+
+/// A request as a router sees it.
+#[derive(Debug)]
+pub(super) struct Asked<'a> {
+    pub(super) id: usize,
+    pub(super) input_tokens: u64,
+    pub(super) chain: &'a [SequenceHash],
+    /// What each engine holds of it.
+    pub(super) held: &'a [TierBlocks],
+    pub(super) now: Nanos,
+}
+
+/// A message on its way to another replica.
+#[derive(Debug, Clone)]
+pub(super) struct Letter {
+    arrives: Nanos,
+    is_for_prefill: bool,
+    message: SyncMessage,
+}
+
+/// A router.
+#[derive(Debug)]
+pub(super) struct Replica {
+    main: Pool,
+    prefill: Option<Pool>,
+    rng: ChaCha8Rng,
+    inbox: VecDeque<Letter>,
+    pub(super) is_alive: bool,
+}
+
+/// The engines of one role, with the requests under way.
+#[derive(Debug)]
+struct Pool {
+    router: RouterId,
+    members: Vec<Member>,
+    profile: WorkerProfile,
+    adapters: BTreeSet<String>,
+    selector: Selector,
+    active: ActiveLoads,
+    sync: Option<Replication>,
+    block_size: NonZeroU32,
+}
+
+#[derive(Debug)]
+struct Member {
+    engine: usize,
+    key: WorkerKey,
+    rank: RankId,
+}
+
+// === impl Replica ===
+
+impl Replica {
+    /// A router with the library's defaults but for the cost.
+    pub(super) fn new(
+        number: usize,
+        way: Way,
+        options: &ClusterOptions,
+        block_size: NonZeroU32,
+        seed: u64,
+    ) -> Result<Self> {
+        let mode = way.policy.mode().unwrap_or_default();
+        let config = SelectConfig { mode, cost: options.cost, ..SelectConfig::default() };
+        let router = RouterId(number as u64 + 1);
+        let sync = (way.routers > 1).then(SyncConfig::default);
+        let capacity = options.states_capacity.then_some(options.engine.capacity_blocks as u64);
+        let profile = WorkerProfile { total_kv_blocks: capacity, ..WorkerProfile::default() };
+        let pool = |engines: Range<usize>, active: ActiveConfig| {
+            Pool::new(router, (engines, profile.clone()), config, active, sync)
+        };
+        let split = way.prefill_engines;
+        let main = pool(split..options.engines, ActiveConfig::new(block_size))?;
+        let prefill = (split > 0).then(|| pool(0..split, ActiveConfig::prefill_pool(block_size)));
+        Ok(Self {
+            main,
+            prefill: prefill.transpose()?,
+            rng: ChaCha8Rng::seed_from_u64(seed.wrapping_add(number as u64)),
+            inbox: VecDeque::new(),
+            is_alive: true,
+        })
+    }
+
+    /// Learns what has arrived by now, and ends requests whose lease is over.
+    pub(super) fn catch_up(&mut self, now: Nanos) {
+        while self.inbox.front().is_some_and(|letter| letter.arrives <= now) {
+            let Some(letter) = self.inbox.pop_front() else { break };
+            let pool = match letter.is_for_prefill {
+                true => self.prefill.as_mut(),
+                false => Some(&mut self.main),
+            };
+            if let Some(Pool { sync: Some(sync), active, .. }) = pool {
+                sync.receive(&letter.message, active, Duration::from_nanos(letter.arrives));
+            }
+        }
+        self.main.expire(now);
+        if let Some(prefill) = &mut self.prefill {
+            prefill.expire(now);
+        }
+    }
+
+    /// Places a request as [`Pools`](router_client::router::Pools) does: with a prefill engine only where it pays, and then
+    /// with a decode engine by load alone.
+    pub(super) fn place(&mut self, asked: &Asked<'_>) -> Result<Placement> {
+        let Self { main, prefill, rng, .. } = self;
+        if let Some(prefill) = prefill {
+            let least = PoolsConfig::default().remote_prefill_tokens_min;
+            let local = main.preview(asked, rng)?;
+            if asked.input_tokens >= least && local.cost.new_prefill_tokens >= least as f64 {
+                let first = prefill.choose(asked, None, rng)?;
+                let first_engine =
+                    prefill.book(asked, &first, first.cost.booked_prefill_tokens())?;
+                let decode = main.choose(asked, Some(0.0), rng)?;
+                let engine = main.book(asked, &decode, 0)?;
+                let predicted_blocks = first.overlap.total();
+                return Ok(Placement { engine, prefill: Some(first_engine), predicted_blocks });
+            }
+        }
+        let decision = main.choose(asked, None, rng)?;
+        let engine = main.book(asked, &decision, decision.cost.booked_prefill_tokens())?;
+        let predicted_blocks = decision.overlap.total();
+        Ok(Placement { engine, prefill: None, predicted_blocks })
+    }
+
+    /// The first token of a request is out, so its prefill engine is done, too.
+    pub(super) fn first_token(&mut self, id: usize, now: Nanos) -> Result<()> {
+        self.main.first_token(id, now)?;
+        self.prefill_done(id)
+    }
+
+    /// The prefill engine is done with a request.
+    pub(super) fn prefill_done(&mut self, id: usize) -> Result<()> {
+        self.prefill.as_mut().map_or(Ok(()), |prefill| prefill.free(id))
+    }
+
+    /// A request has ended.
+    pub(super) fn finished(&mut self, id: usize) -> Result<()> {
+        self.main.free(id)
+    }
+
+    /// What other replicas are to be told.
+    pub(super) fn flush(&mut self, now: Nanos, arrives: Nanos) -> Vec<Letter> {
+        let mut letters = Vec::new();
+        let pools = [(false, Some(&mut self.main)), (true, self.prefill.as_mut())];
+        for (is_for_prefill, pool) in pools {
+            let Some(Pool { sync: Some(sync), active, .. }) = pool else { continue };
+            let messages = sync.flush(active, Duration::from_nanos(now)).into_iter();
+            letters.extend(messages.map(|message| Letter { arrives, is_for_prefill, message }));
+        }
+        letters
+    }
+
+    /// Something is on its way to it.
+    pub(super) fn deliver(&mut self, letters: &[Letter]) {
+        self.inbox.extend(letters.iter().cloned());
+    }
+}
+
+// === impl Pool ===
+
+impl Pool {
+    fn new(
+        router: RouterId,
+        (engines, profile): (Range<usize>, WorkerProfile),
+        config: SelectConfig,
+        active: ActiveConfig,
+        sync: Option<SyncConfig>,
+    ) -> Result<Self> {
+        let block_size = active.block_size;
+        let mut active = ActiveLoads::new(active);
+        let mut members = Vec::with_capacity(engines.len());
+        for engine in engines {
+            let key = WorkerKey { worker: worker_id(engine)?, rank: 0 };
+            let rank = active.join(&key).context("too many engines")?;
+            members.push(Member { engine, key, rank });
+        }
+        Ok(Self {
+            router,
+            members,
+            profile,
+            adapters: BTreeSet::new(),
+            selector: Selector::new(config),
+            active,
+            sync: sync.map(|config| Replication::new(router, config)),
+            block_size,
+        })
+    }
+
+    /// Whom the pool would choose; nobody's turn passes.
+    fn preview(&self, asked: &Asked<'_>, rng: &mut ChaCha8Rng) -> Result<Decision> {
+        self.choose_by(&mut self.selector.clone(), asked, None, rng)
+    }
+
+    fn choose(
+        &mut self,
+        asked: &Asked<'_>,
+        overlap_weight: Option<f64>,
+        rng: &mut ChaCha8Rng,
+    ) -> Result<Decision> {
+        let mut selector = self.selector.clone();
+        let decision = self.choose_by(&mut selector, asked, overlap_weight, rng)?;
+        self.selector = selector;
+        Ok(decision)
+    }
+
+    fn choose_by(
+        &self,
+        selector: &mut Selector,
+        asked: &Asked<'_>,
+        overlap_weight: Option<f64>,
+        rng: &mut ChaCha8Rng,
+    ) -> Result<Decision> {
+        let Self { members, profile, adapters, active, .. } = self;
+        let shared = active.shared(asked.chain);
+        let candidate = |member: &'_ Member| {
+            let overlap = asked.held.get(member.engine).copied().unwrap_or_default();
+            (active.load(member.rank), shared.of(member.rank), overlap)
+        };
+        let candidates: Vec<_> = members
+            .iter()
+            .map(|member| {
+                let (load, shared_blocks, overlap) = candidate(member);
+                Candidate {
+                    key: &member.key,
+                    profile,
+                    adapters,
+                    load,
+                    shared_blocks,
+                    overlap,
+                    trust: Trust::Full,
+                    age: Duration::MAX,
+                    is_ejected: false,
+                }
+            })
+            .collect();
+        let mut question = Question::new(asked.input_tokens, self.block_size);
+        question.overlap_score_weight = overlap_weight;
+        let mut draw = || rng.random::<u64>();
+        Ok(selector.select(&question, &candidates, &mut draw)?)
+    }
+
+    /// Counts a request where it was placed. The number of the engine.
+    fn book(
+        &mut self,
+        asked: &Asked<'_>,
+        decision: &Decision,
+        prefill_tokens: u64,
+    ) -> Result<usize> {
+        let chosen = self.members.get(decision.candidate);
+        let Member { engine, rank, .. } = chosen.context("an engine that is not there")?;
+        let request = NewRequest {
+            rank: *rank,
+            blocks: PromptBlocks::Chain(asked.chain),
+            input_tokens: asked.input_tokens,
+            prefill_tokens,
+            expected_output_tokens: None,
+        };
+        let key = self.key(asked.id)?;
+        self.active.add(&key, request, Duration::from_nanos(asked.now))?;
+        if let Some(sync) = &mut self.sync {
+            sync.local_added(&key);
+        }
+        Ok(*engine)
+    }
+
+    fn first_token(&mut self, id: usize, now: Nanos) -> Result<()> {
+        let key = self.key(id)?;
+        let update = self.active.mark_prefill_completed(&key, Duration::from_nanos(now));
+        if let (Update::Changed(_), Some(sync)) = (update, &mut self.sync) {
+            sync.local_prefill_completed(&key);
+        }
+        Ok(())
+    }
+
+    fn free(&mut self, id: usize) -> Result<()> {
+        let key = self.key(id)?;
+        if let (Update::Changed(_), Some(sync)) = (self.active.free(&key), &mut self.sync) {
+            sync.local_freed(&key);
+        }
+        Ok(())
+    }
+
+    fn expire(&mut self, now: Nanos) {
+        for expired in self.active.expire(Duration::from_nanos(now)) {
+            if let Some(sync) = &mut self.sync {
+                sync.local_freed(&expired.key);
+            }
+        }
+    }
+
+    fn key(&self, id: usize) -> Result<RequestKey> {
+        Ok(RequestKey::new(self.router, &id.to_string())?)
+    }
+}
