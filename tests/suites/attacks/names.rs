@@ -6,6 +6,7 @@ use futures::stream;
 use kvasir_proto::pb;
 use kvasir_proto::pb::event_ingest_client::EventIngestClient;
 use kvasir_proto::pb::publish_events_request::Message;
+use kvasir_proto::pb::publish_events_response::Message as Answer;
 use kvasir_tests::client;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
@@ -67,7 +68,13 @@ async fn publish(
     };
     loop {
         match answers.message().await {
-            Ok(Some(_accepted)) => {}
+            Ok(Some(answer)) => {
+                // A batch is refused alone: the stream goes on.
+                if let Some(Answer::Refusal(refusal)) = answer.message {
+                    ensure!(refusal.reason() == pb::RefusalReason::Invalid, "{refusal:?}");
+                    return Ok(Status::invalid_argument(refusal.message));
+                }
+            }
             Ok(None) => anyhow::bail!("it is taken"),
             Err(status) => return Ok(status),
         }

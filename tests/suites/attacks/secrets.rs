@@ -122,6 +122,8 @@ async fn nothing_that_a_program_prints_has_what_is_in_its_credentials_file() -> 
         let signed_on = timeout(PATIENCE, serve(nats, http)).await.context("nobody signs on")?;
         let (connect, ready) = signed_on?;
         ensure!(connect.contains(&jwt) && !connect.contains(&seed), "{connect}");
+        // Of a client the libraries log everything there is.
+        let _client = client::connect(grpc).await?;
         let logs_all = || Ok(fs::read_to_string(&log)?.contains("TRACE"));
         wait_for(PATIENCE, logs_all).await.context("it does not log all that it can")?;
         process.kill().await?;
