@@ -205,7 +205,7 @@ impl Callers {
             // Of all tenants: others' are not for this caller.
             let request = pb::ListWorkersRequest {
                 page_size: Some(page_size),
-                page_token,
+                page_token: page_token.clone(),
                 ..Default::default()
             };
             let answers = self.query.call("/kvasir.v1.Indexer/ListWorkers", &request).await?;
