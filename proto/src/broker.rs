@@ -307,7 +307,7 @@ mod tests {
             let why = bad.parse::<Namespace>().expect_err(bad);
             assert!(why.starts_with("must have 1 to 64 ASCII letters"), "{why}");
         }
-        assert!(long[1..].parse::<Namespace>().is_ok());
+        assert!("a".repeat(NAMESPACE_BYTES_MAX).parse::<Namespace>().is_ok());
     }
 
     #[test]

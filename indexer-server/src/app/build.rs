@@ -88,10 +88,8 @@ impl App {
             origin,
             IngestMetrics::register(&mut registry, index_metrics.clone()),
         );
-        let ingest = Arc::new(ingest.limited(shares.engines).asking(Arc::new(Agents {
-            dialled: LocalClients(config.dialer.clone()),
-            broker: broker.as_ref().map(|broker| LocalByBroker::new(broker.connection())),
-        })));
+        let agents = Arc::new(agents(&config, broker.as_ref()));
+        let ingest = Arc::new(ingest.limited(shares.engines).asking(agents));
         registry.register_collector(Box::new(RankStates::new(Arc::clone(&ingest))));
         let written = (Arc::clone(&partitions), writer.clone());
         let opened =
@@ -135,6 +133,14 @@ impl App {
     #[must_use]
     pub const fn addresses(&self) -> Addresses {
         self.addresses
+    }
+}
+
+/// What asks agents, over gRPC or over the broker.
+fn agents(config: &Config, broker: Option<&Broker>) -> Agents {
+    Agents {
+        dialled: LocalClients(config.dialer.clone()),
+        broker: broker.map(|broker| LocalByBroker::new(broker.connection())),
     }
 }
 

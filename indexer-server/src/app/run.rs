@@ -159,7 +159,7 @@ impl App {
             tasks.spawn("broker", async move {
                 // Checkpoint and siblings come first.
                 restored.cancelled().await;
-                broker.run(ingest, stop).await;
+                Box::pin(broker.run(ingest, stop)).await;
             });
         }
         tasks.spawn("expiry", expire_publishers(Arc::clone(&ingest), stop.clone()));

@@ -132,10 +132,8 @@ impl EndpointRules {
         for spec in &registration.endpoints {
             let refused =
                 |field, why| EndpointRefused { field, endpoint: spec.endpoint.clone(), why };
-            if spec.bind {
-                if !is_admin || !(self.has_identities || self.is_local) {
-                    return Err(refused("endpoints.bind", BIND));
-                }
+            if spec.bind && !(is_admin && (self.has_identities || self.is_local)) {
+                return Err(refused("endpoints.bind", BIND));
             }
             for (field, endpoint) in [
                 ("endpoints.endpoint", Some(&spec.endpoint).filter(|_| !spec.bind)),

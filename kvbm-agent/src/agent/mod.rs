@@ -156,11 +156,7 @@ impl Agent {
         let serving = (service, loads_service, sources.ingest);
         let (local, port_metrics) =
             serve_local((config.listen, config.guard), serving, &mut service_tasks).await?;
-        let mut registration = config.registration;
-        let scheme = if has_tls { "https" } else { "http" };
-        if let (Some(registration), Some(local)) = (&mut registration, local) {
-            registration.local_indexer.get_or_insert_with(|| format!("{scheme}://{local}"));
-        }
+        let registration = reachable(config.registration, local, has_tls);
         let deregister = config.deregister;
         let uplink = |endpoint| {
             let (registration, overrun) = (registration.clone(), Overrun::Skip);
@@ -404,4 +400,17 @@ async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), AgentE
         Ok((listener, bound))
     };
     bound.await.map_err(|error| AgentError::Listen { address, error })
+}
+
+/// The registration with the address of the agent's own port, unless it names another one.
+fn reachable(
+    mut registration: Option<Registration>,
+    local: Option<SocketAddr>,
+    has_tls: bool,
+) -> Option<Registration> {
+    let scheme = if has_tls { "https" } else { "http" };
+    if let (Some(registration), Some(local)) = (&mut registration, local) {
+        registration.local_indexer.get_or_insert_with(|| format!("{scheme}://{local}"));
+    }
+    registration
 }

@@ -5,6 +5,7 @@ use crate::{
     channel::Token,
     pem::{Contents, Source},
     reload::Reloaded,
+    unusable_key,
 };
 use futures::future::BoxFuture;
 use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioIo};
@@ -221,10 +222,7 @@ impl PartialEq for Dialer {
 impl Eq for Dialer {}
 
 fn config(files: &[Contents]) -> Result<Arc<ClientConfig>, TlsError> {
-    let Some(ca) = files.first() else {
-        // The sources begin with it.
-        unreachable!("a client has authorities")
-    };
+    let ca = files.first().ok_or_else(|| TlsError::without_file("tls-ca"))?;
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| ca.unusable(error))?
@@ -232,10 +230,7 @@ fn config(files: &[Contents]) -> Result<Arc<ClientConfig>, TlsError> {
     let mut config = match (files.get(1), files.get(2)) {
         (Some(cert), Some(key)) => builder
             .with_client_auth_cert(cert.certificates()?, key.private_key()?)
-            .map_err(|error| match error {
-                rustls::Error::InconsistentKeys(_) => key.unusable("is not the key of tls-cert"),
-                error => key.unusable(error),
-            })?,
+            .map_err(|error| unusable_key(key, &error))?,
         (None, _) | (_, None) => builder.with_no_client_auth(),
     };
     config.alpn_protocols = vec![b"h2".to_vec()];

@@ -15,6 +15,13 @@ pub struct TlsError {
     pub problem: Problem,
 }
 
+impl TlsError {
+    /// An option without its file: a fault of the program, as files are read in the order of their options.
+    pub(crate) fn without_file(option: &'static str) -> Self {
+        Self { option, path: PathBuf::new(), problem: Problem::Missing("file") }
+    }
+}
+
 /// What is wrong with a file.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {

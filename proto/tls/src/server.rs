@@ -4,9 +4,10 @@ use crate::{
     TlsError,
     pem::{Contents, Source},
     reload::Reloaded,
+    unusable_key,
 };
 use rustls::{
-    Error, ServerConfig,
+    ServerConfig,
     crypto::{CryptoProvider, ring},
     server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
 };
@@ -89,10 +90,8 @@ impl Eq for ServerTls {}
 
 fn configs(files: &[Contents]) -> Result<Configs, TlsError> {
     let provider = Arc::new(ring::default_provider());
-    let (Some(cert), Some(key)) = (files.first(), files.get(1)) else {
-        // The sources begin with both.
-        unreachable!("a server has a certificate and a key")
-    };
+    let cert = files.first().ok_or_else(|| TlsError::without_file("tls-cert"))?;
+    let key = files.get(1).ok_or_else(|| TlsError::without_file("tls-key"))?;
     let (client_ca, client_crl) = (files.get(2), files.get(3));
     let config = |protocol: Protocol| {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -106,10 +105,7 @@ fn configs(files: &[Contents]) -> Result<Configs, TlsError> {
         };
         let mut config = builder
             .with_single_cert(cert.certificates()?, key.private_key()?)
-            .map_err(|error| match error {
-                Error::InconsistentKeys(_) => key.unusable("is not the key of tls-cert"),
-                error => key.unusable(error),
-            })?;
+            .map_err(|error| unusable_key(key, &error))?;
         config.alpn_protocols = vec![match protocol {
             Protocol::Grpc => b"h2".to_vec(),
             Protocol::Http1 => b"http/1.1".to_vec(),

@@ -57,7 +57,7 @@ pub fn config(indexers: Vec<String>) -> AgentConfig {
         deregister: false,
         heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,
         listen: Some(any),
-        tls: None,
+        guard: kvasir_process::access::Guard::default(),
         service: ServiceConfig::DEFAULT,
     }
 }

@@ -139,7 +139,7 @@ pub fn config(broker: &Broker, delivery: Delivery) -> AgentConfig {
         loads: LoadConfig::DEFAULT,
         heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,
         listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
-        tls: None,
+        guard: kvasir_process::access::Guard::default(),
         service: ServiceConfig::DEFAULT,
     }
 }

@@ -114,7 +114,7 @@ impl Fleet {
             deregister: false,
             heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,
             listen: None,
-            tls: None,
+            guard: kvasir_process::access::Guard::default(),
             service: ServiceConfig::DEFAULT,
         };
         let request = pb::RegisterWorkerRequest {

@@ -54,7 +54,7 @@ async fn agent(indexers: Vec<String>) -> Result<Agent> {
         deregister: false,
         heartbeat_interval: HEARTBEAT_INTERVAL_DEFAULT,
         listen: Some(anywhere()),
-        tls: None,
+        guard: kvasir_process::access::Guard::default(),
         service: ServiceConfig::DEFAULT,
     })
     .await?)

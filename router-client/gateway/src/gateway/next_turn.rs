@@ -71,7 +71,7 @@ impl Gateway {
         }
         let gateway = Arc::clone(self);
         self.speculations.spawn(async move {
-            let computing = gateway.compute_ahead(request, worker);
+            let computing = Box::pin(gateway.compute_ahead(request, worker));
             match gateway.stop.run_until_cancelled(computing).await {
                 Some(Ok(())) => gateway.parts.metrics.speculation("done"),
                 Some(Err(why)) => {

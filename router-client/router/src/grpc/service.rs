@@ -104,7 +104,8 @@ impl RouterService {
             return Err(self.rejected(RouteError::DuplicateId));
         }
         if select.is_disaggregated {
-            return self.disaggregate(&partition, &prompt, &select, (begin, hashing)).await;
+            let answer = self.disaggregate(&partition, &prompt, &select, (begin, hashing));
+            return Box::pin(answer).await;
         }
         let router = partition.router_for(&select.hints.filter);
         let (request_id, choice) = self.choose(router, &prompt, &select).await?;
@@ -139,7 +140,8 @@ impl RouterService {
         select: &Select,
         (begin, hashing): (Instant, Duration),
     ) -> Result<pb::SelectWorkerResponse, Status> {
-        let placed = self.until_stopped(partition.pools.select(prompt, &select.hints)).await?;
+        let placing = Box::pin(partition.pools.select(prompt, &select.hints));
+        let placed = self.until_stopped(placing).await?;
         let Detached { request_id, decode, prefill, prefill_outcome } = placed.detach();
         let key = (select.partition.clone(), request_id.clone());
         self.recorded.begin(key, begin, (prompt, &decode));
