@@ -47,8 +47,8 @@ pub(crate) struct Source {
     changing: bool,
     /// Whether the index refused blocks that it stored.
     incomplete: bool,
-    /// Whether it refused a rank of it.
-    lacks_rank: bool,
+    /// How often it refused a rank of it.
+    refused_ranks: u64,
     /// Number of its ranks in which it may lack shed blocks.
     short_ranks: usize,
     /// The sweep of it that is under way.
@@ -83,7 +83,7 @@ impl Source {
             reported: SourceState::Cold,
             changing: false,
             incomplete: false,
-            lacks_rank: false,
+            refused_ranks: 0,
             short_ranks: 0,
             sweep: None,
             imaged: None,
@@ -180,14 +180,16 @@ impl Source {
 
     /// The index refused one of its ranks: until a clear of all ranks it is partial at best.
     pub(crate) fn lack_rank(&mut self) {
-        self.lacks_rank = true;
+        self.refused_ranks = self.refused_ranks.saturating_add(1);
         self.mark_incomplete();
     }
 
     /// A source that holds nothing lacks nothing, unless it lacks a rank and not all of them were cleared.
     pub(crate) fn complete_if_empty(&mut self, all_ranks: bool) {
-        self.lacks_rank &= !all_ranks;
-        self.incomplete &= self.keys > 0 || self.lacks_rank;
+        if all_ranks {
+            self.refused_ranks = 0;
+        }
+        self.incomplete &= self.keys > 0 || self.refused_ranks > 0;
         self.update_state();
     }
 
