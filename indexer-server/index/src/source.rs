@@ -23,10 +23,6 @@ pub struct HolderId(pub(crate) HolderIndex);
 
 /// State of one source.
 #[derive(Debug)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "three independent facts, each with its own field"
-)]
 pub(crate) struct Source {
     worker: WorkerId,
     name: Arc<str>,

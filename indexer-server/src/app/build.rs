@@ -72,8 +72,8 @@ impl App {
         let query_metrics = QueryMetrics::register(&mut registry);
         let grpc_metrics = PortMetrics::default();
         grpc_metrics.register(&mut registry);
-        let (writer, writer_threads) =
-            start_writers(&partitions, &index_metrics).map_err(BuildError::Writer)?;
+        let writing = start_writers(&partitions, &index_metrics);
+        let (writer, writer_threads) = writing.map_err(BuildError::Writer)?;
         let origin = Origin::now();
         let speculation = Arc::new(Speculation::new(
             Arc::clone(&partitions),
@@ -92,11 +92,10 @@ impl App {
         let ingest = Arc::new(ingest.limited(shares.engines).asking(agents));
         registry.register_collector(Box::new(RankStates::new(Arc::clone(&ingest))));
         let written = (Arc::clone(&partitions), writer.clone());
-        let opened =
-            open_checkpoints(&config, written, &ingest, &mut registry, broker.as_ref()).await?;
+        let kept = (broker.as_ref(), &mut registry);
+        let opened = open_checkpoints(&config, written, &ingest, kept).await?;
         let (checkpoint_parts, checkpoints) = opened.unzip();
-        let siblings =
-            Siblings::new((&config.siblings, &config.dialer), writer.clone(), &mut registry)?;
+        let siblings = siblings(&config, &writer, &mut registry)?;
         let parts = Parts {
             checkpoints,
             finder: Finder::new(Arc::clone(&partitions), origin, query_metrics.clone()),
@@ -134,6 +133,14 @@ impl App {
     pub const fn addresses(&self) -> Addresses {
         self.addresses
     }
+}
+
+fn siblings(
+    config: &Config,
+    writer: &Writer,
+    registry: &mut Registry,
+) -> Result<Siblings, BuildError> {
+    Ok(Siblings::new((&config.siblings, &config.dialer), writer.clone(), registry)?)
 }
 
 /// What asks agents, over gRPC or over the broker.
@@ -176,8 +183,7 @@ async fn open_checkpoints(
     config: &Config,
     written: (Arc<Partitions>, Writer),
     ingest: &Arc<Ingest>,
-    registry: &mut Registry,
-    broker: Option<&Broker>,
+    (broker, registry): (Option<&Broker>, &mut Registry),
 ) -> Result<Option<(CheckpointParts, Checkpoints)>, BuildError> {
     let Some(config) = &config.checkpoints else { return Ok(None) };
     let opened = CheckpointParts::open(config, written, ingest, registry, broker).await;

@@ -210,12 +210,9 @@ impl Callers {
             };
             let answers = self.query.call("/kvasir.v1.Indexer/ListWorkers", &request).await?;
             for page in decoded::<pb::ListWorkersResponse>(&answers)? {
-                listed.extend(page.workers.into_iter().map(|mut worker| {
-                    for source in &mut worker.sources {
-                        source.verified_age_ms = None;
-                    }
-                    format!("{worker:?}").replace(&format!("tenant: {tenant:?}"), "TENANT")
-                }));
+                listed.extend(
+                    page.workers.into_iter().map(|worker| described_worker(worker, tenant)),
+                );
                 page_token = page.next_page_token;
                 if page_token.is_empty() {
                     return Ok(listed.join("\n"));
@@ -232,6 +229,11 @@ impl Callers {
         let text = format!("{:?}", partitions.collect::<Vec<_>>());
         Ok(text.replace(&format!("tenant: {tenant:?}"), "TENANT"))
     }
+}
+
+fn described_worker(mut worker: pb::WorkerInfo, tenant: &str) -> String {
+    worker.sources.iter_mut().for_each(|source| source.verified_age_ms = None);
+    format!("{worker:?}").replace(&format!("tenant: {tenant:?}"), "TENANT")
 }
 
 fn ageless(mut answer: pb::FindMatchesResponse) -> pb::FindMatchesResponse {

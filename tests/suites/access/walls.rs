@@ -198,7 +198,7 @@ async fn a_publisher_continues_no_stream_of_another() -> Result<()> {
     let hello = calls_of("a").pop().context("the publisher's call")?;
     let own = Caller::connect(index.addresses.grpc, Some("publish-a")).await?;
     let path = format!("/kvasir.v1.{}", hello.1);
-    own.call_all(&path, &[hello.2.clone()]).await?;
+    own.call_all(&path, std::slice::from_ref(&hello.2)).await?;
     // It knows the incarnation, from the answers to queries, and may use the tenant and the model.
     let thief = Caller::connect(index.addresses.grpc, Some("other-a")).await?;
     let denied = thief.call_all(&path, &[hello.2]).await.expect_err("denied");

@@ -3,6 +3,7 @@
 use crate::harness::{MODEL, Siege, WORKER};
 use crate::peer::{Peer, status};
 use anyhow::{Context, Result, ensure};
+use futures::TryStreamExt;
 use kvasir_proto::pb;
 use kvasir_tests::client;
 use std::net::SocketAddr;
@@ -55,14 +56,13 @@ async fn dumps_that_are_not_read_keep_nobody_from_dumping() -> Result<()> {
     for number in 0..HEALTHY_DUMPS {
         let begun = Instant::now();
         let dump = async {
-            let mut parts = indexer.dump_worker(request()).await?.into_inner();
-            let mut records = 0;
-            while let Some(part) = parts.message().await? {
-                if let Some(pb::dump_worker_response::Part::Chunk(chunk)) = part.part {
-                    records += chunk.records.len();
-                }
-            }
-            anyhow::Ok(records)
+            let parts = indexer.dump_worker(request()).await?.into_inner();
+            let parts: Vec<_> = parts.try_collect().await?;
+            let records = parts.into_iter().map(|part| match part.part {
+                Some(pb::dump_worker_response::Part::Chunk(chunk)) => chunk.records.len(),
+                Some(pb::dump_worker_response::Part::End(_)) | None => 0,
+            });
+            anyhow::Ok(records.sum::<usize>())
         };
         let records = timeout(DUMP_TIMEOUT, dump).await.context("late")?;
         let records = records.with_context(|| format!("dump {number}"))?;

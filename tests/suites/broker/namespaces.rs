@@ -83,10 +83,15 @@ async fn streams(context: &Context) -> Vec<String> {
     context.stream_names().try_collect().await.expect("the streams")
 }
 
+#[expect(clippy::disallowed_methods, reason = "the seed is chosen by whoever runs tests")]
+fn seed() -> u64 {
+    env::var("KVASIR_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7)
+}
+
 /// Random fleets: each index equals its own fleet's truth, whatever the others do.
 #[tokio::test]
 async fn each_index_has_its_own_fleet_and_nothing_else() {
-    let seed = env::var("KVASIR_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
+    let seed = seed();
     println!("KVASIR_SEED={seed}");
     let mut dice = ChaCha8Rng::seed_from_u64(seed);
     let broker = Broker::start().await;
@@ -138,12 +143,7 @@ async fn each_index_has_its_own_fleet_and_nothing_else() {
 /// What routers of a fleet count at its workers.
 async fn requests(router: &mut Router) -> u64 {
     let loads = router.get_loads(pb::GetLoadsRequest::default()).await.expect("an answer");
-    loads
-        .into_inner()
-        .ranks
-        .iter()
-        .map(|rank| rank.routed.clone().unwrap_or_default().requests)
-        .sum()
+    loads.into_inner().ranks.iter().map(|rank| rank.routed.unwrap_or_default().requests).sum()
 }
 
 async fn waiting(router: &mut Router, worker: &str) -> Option<u64> {

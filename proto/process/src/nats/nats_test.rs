@@ -57,7 +57,7 @@ fn files_are_checked_and_read_again() {
     for (option, text) in [
         ("nats-credentials", String::new()),
         ("nats-credentials", credentials("", &seed)),
-        ("nats-credentials", credentials("a.b.c", &seed[1..])),
+        ("nats-credentials", credentials("a.b.c", seed.trim_start_matches('S'))),
         ("nats-credentials", credentials("a.b.c", &account)),
         ("nats-nkey-seed", String::new()),
         ("nats-nkey-seed", account.clone()),
@@ -67,7 +67,12 @@ fn files_are_checked_and_read_again() {
         fs::write(&path, &text).expect("a file");
         let why = read("nats://a:1", by(option)).expect_err(&text);
         assert!(why.starts_with(&format!("{option}: ")), "{why}");
-        assert!(![&seed[2..], &account[2..]].iter().any(|secret| why.contains(secret)), "{why}");
+        assert!(
+            ![seed.trim_start_matches("SU"), account.trim_start_matches("SA")]
+                .iter()
+                .any(|secret| why.contains(secret)),
+            "{why}"
+        );
     }
     fs::write(&path, format!("# of the router\n{seed}\n")).expect("a file");
     let servers = read("nats://a:1", by("nats-nkey-seed")).expect("a seed");
@@ -86,7 +91,7 @@ fn files_are_checked_and_read_again() {
     let why = read("nats://user:secret@a:1", by("nats-credentials")).expect_err("two of them");
     assert!(why.starts_with("nats-credentials: is set beside a user"), "{why}");
     fs::remove_file(&path).expect("it was there");
-    assert!(servers.sign_on.answer(b"nonce").expect_err("no file").contains("cannot be read"));
+    assert!(servers.sign_on.answer(b"nonce").err().expect("no file").contains("cannot be read"));
 }
 
 #[test]
