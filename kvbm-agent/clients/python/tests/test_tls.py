@@ -1,5 +1,6 @@
 """TLS: with a certificate on both sides, by the files that a server has."""
 
+import hashlib
 import pathlib
 import subprocess
 from collections.abc import Iterator
@@ -53,6 +54,31 @@ def test_without_a_certificate_nothing_is_answered(papers: pathlib.Path, secured
         indexer.list_workers()
     with Indexer(f"http://{secured.target}") as indexer, pytest.raises(RpcError):
         indexer.list_workers()
+
+
+def test_a_token_says_who_calls(papers: pathlib.Path) -> None:
+    token = "a-token-of-the-test"
+    digest = hashlib.sha256(token.encode()).hexdigest()
+    identity = f'name = "test"\ntoken-sha256 = "{digest}"\nroles = ["query"]\n'
+    (papers / "identities.toml").write_text(f"[[identity]]\n{identity}")
+    files = ["--tls-cert", "own.pem", "--tls-key", "own.key", "--identities", "identities.toml"]
+    server = Server(*(flag if flag.startswith("--") else str(papers / flag) for flag in files))
+    target = f"https://{server.target}"
+    try:
+        known = tls_credentials(papers / "ca.pem", token=token)
+        with Indexer(target, credentials=known) as indexer:
+            assert indexer.list_workers() == []
+            with pytest.raises(RpcError, match="lacks the role publish"):
+                indexer.remove_worker("m", "w")
+        for stranger in (None, "another-token"):
+            credentials = tls_credentials(papers / "ca.pem", token=stranger)
+            with Indexer(target, credentials=credentials) as indexer:
+                with pytest.raises(RpcError, match="no identity"):
+                    indexer.list_workers()
+    finally:
+        server.kill()
+    with pytest.raises(InvalidArgumentError, match="token"):
+        tls_credentials(papers / "ca.pem", token="two words")
 
 
 def test_what_does_not_go_together_is_refused(papers: pathlib.Path) -> None:
