@@ -6,8 +6,10 @@ mod file;
 mod identities;
 mod names;
 mod principal;
+mod role;
 
 pub use denied::Denied;
 pub use identities::{IDENTITIES_MAX, Identities, IdentitiesError, TOKEN_BYTES_MAX, token_sha256};
 pub use names::{NAMES_MAX, Names};
-pub use principal::{Principal, Role};
+pub use principal::Principal;
+pub use role::Role;

@@ -5,7 +5,6 @@ use crate::{
     channel::Token,
     pem::{Contents, Source},
     reload::Reloaded,
-    unusable_key,
 };
 use futures::future::BoxFuture;
 use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioIo};
@@ -230,7 +229,7 @@ fn config(files: &[Contents]) -> Result<Arc<ClientConfig>, TlsError> {
     let mut config = match (files.get(1), files.get(2)) {
         (Some(cert), Some(key)) => builder
             .with_client_auth_cert(cert.certificates()?, key.private_key()?)
-            .map_err(|error| unusable_key(key, &error))?,
+            .map_err(|error| key.unusable_key(&error))?,
         (None, _) | (_, None) => builder.with_no_client_auth(),
     };
     config.alpn_protocols = vec![b"h2".to_vec()];

@@ -17,14 +17,6 @@ mod reload;
 #[cfg(feature = "server")]
 mod server;
 
-/// Why a key does not go with its certificate.
-fn unusable_key(key: &Contents, error: &rustls::Error) -> TlsError {
-    if let rustls::Error::InconsistentKeys(_) = error {
-        return key.unusable("is not the key of tls-cert");
-    }
-    key.unusable(error)
-}
-
 pub use channel::Channel;
 pub use dial::{ClientFiles, DialError, Dialer, Identity};
 pub use error::{Problem, TlsError};

@@ -91,6 +91,14 @@ impl Contents {
         self.all("list of revoked certificates")
     }
 
+    /// Why it does not go with its certificate.
+    pub(crate) fn unusable_key(&self, error: &rustls::Error) -> TlsError {
+        if let rustls::Error::InconsistentKeys(_) = error {
+            return self.unusable("is not the key of tls-cert");
+        }
+        self.unusable(error)
+    }
+
     fn all<T: PemObject>(&self, what: &'static str) -> Result<Vec<T>, TlsError> {
         let read: Result<Vec<T>, _> = T::pem_slice_iter(&self.bytes).collect();
         let read = read.map_err(|error| self.damaged(&error, what))?;

@@ -4,7 +4,6 @@ use crate::{
     TlsError,
     pem::{Contents, Source},
     reload::Reloaded,
-    unusable_key,
 };
 use rustls::{
     ServerConfig,
@@ -105,7 +104,7 @@ fn configs(files: &[Contents]) -> Result<Configs, TlsError> {
         };
         let mut config = builder
             .with_single_cert(cert.certificates()?, key.private_key()?)
-            .map_err(|error| unusable_key(key, &error))?;
+            .map_err(|error| key.unusable_key(&error))?;
         config.alpn_protocols = vec![match protocol {
             Protocol::Grpc => b"h2".to_vec(),
             Protocol::Http1 => b"http/1.1".to_vec(),

@@ -204,11 +204,11 @@ const LAYERS: &[(&str, &str)] = &[
         "router-client::router",
         "config error index waiting outcome workers state shared reservation builder pools",
     ),
-    ("router-client::route::active", "slab chains key rank request config loads"),
+    ("router-client::route::active", "slab chains key rank outcome request requests config loads"),
     ("router-client::route::sync", "config counts message changes pack peers answers replication"),
     ("router-client::route::select", "mode question decision busy filter score pick selector"),
     ("proto/store", "cause options"),
-    ("proto/access", "names principal denied file identities"),
+    ("proto/access", "names role denied principal file identities"),
     ("proto/tls", "error pem reload names server channel dial"),
     (
         "indexer-server::grpc",
