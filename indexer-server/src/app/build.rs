@@ -140,7 +140,7 @@ fn siblings(
     writer: &Writer,
     registry: &mut Registry,
 ) -> Result<Siblings, BuildError> {
-    Ok(Siblings::new((&config.siblings, &config.dialer), writer.clone(), registry)?)
+    Siblings::new((&config.siblings, &config.dialer), writer.clone(), registry)
 }
 
 /// What asks agents, over gRPC or over the broker.

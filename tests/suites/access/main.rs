@@ -4,6 +4,7 @@
 mod calls;
 mod endpoints;
 mod fixture;
+mod gateway;
 mod play;
 mod reload;
 mod roles;

@@ -108,12 +108,11 @@ async fn agents_answer_those_who_have_the_role() -> Result<()> {
     let flags = [
         ["--identities", &file],
         ["--token-file", &token],
-        ["--server", &target],
-        ["--worker", "w"],
+        ["--indexers", &target],
+        ["--worker-id", "w"],
         ["--model", "m1"],
         ["--tenant", "a"],
         ["--block-size", "16"],
-        ["--ingest", "true"],
     ];
     let mut agent = Server::agent(&flags.concat()).await?;
     check(&agent, &["LocalIndexer", "WorkerLoads", "EventIngest"]).await?;

@@ -8,7 +8,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// The whole answer to a request.
-async fn ask(address: SocketAddr, method: &str, path: &str, token: Option<&str>) -> Result<String> {
+pub async fn ask(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    token: Option<&str>,
+) -> Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     let header = token.map(|token| format!("authorization: Bearer {token}\r\n"));
     let header = header.unwrap_or_default();
@@ -21,7 +26,7 @@ async fn ask(address: SocketAddr, method: &str, path: &str, token: Option<&str>)
     Ok(answer)
 }
 
-fn status(answer: &str) -> Result<u16> {
+pub fn status(answer: &str) -> Result<u16> {
     Ok(answer.split(' ').nth(1).context("no status")?.parse()?)
 }
 
