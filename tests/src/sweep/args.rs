@@ -2,13 +2,13 @@
 
 use super::change::WhatIf;
 use super::job::Source;
-use super::model::{
-    CACHE_TOKENS, CONTEXT_TOKEN_NANOS, DECODE_SEQUENCE_NANOS, DISK_TOKEN_NANOS, EngineOptions,
-    HOST_TOKEN_NANOS, Nanos, PREFILL_TOKEN_NANOS, STEP_NANOS, SYNC_NANOS, StepModel,
-    TRANSFER_TOKEN_NANOS,
-};
-use super::options::ClusterOptions;
+use super::options::{ClusterOptions, SYNC_NANOS};
 use crate::engine::scheduler::{RUNNING_REQUESTS_MAX, STEP_TOKENS_MAX};
+use crate::engine::timed::model::{
+    CACHE_TOKENS, CONTEXT_TOKEN_NANOS, DECODE_SEQUENCE_NANOS, DISK_TOKEN_NANOS, HOST_TOKEN_NANOS,
+    PREFILL_TOKEN_NANOS, STEP_NANOS, TRANSFER_NANOS, TRANSFER_TOKEN_NANOS,
+};
+use crate::engine::timed::{EngineOptions, Nanos, StepModel, TransferModel};
 use anyhow::{Result, ensure};
 use router_client::route::CostConfig;
 use std::path::PathBuf;
@@ -125,7 +125,10 @@ pub struct Args {
     /// Time of each token that a step fetches from disk, in nanoseconds.
     #[arg(long, value_name = "NS", default_value_t = DISK_TOKEN_NANOS)]
     pub disk_token_ns: Nanos,
-    /// Time of each token from a prefill engine to a decode engine, in nanoseconds.
+    /// Time of a transfer from a prefill engine to a decode engine, whatever it moves, in nanoseconds.
+    #[arg(long, value_name = "NS", default_value_t = TRANSFER_NANOS)]
+    pub transfer_ns: Nanos,
+    /// Time of each token of a transfer, in nanoseconds.
     #[arg(long, value_name = "NS", default_value_t = TRANSFER_TOKEN_NANOS)]
     pub transfer_token_ns: Nanos,
     /// Time of a message from one router to another, in nanoseconds.
@@ -174,6 +177,7 @@ impl Args {
             self.context_token_ns,
             self.host_token_ns,
             self.disk_token_ns,
+            self.transfer_ns,
             self.transfer_token_ns,
             self.sync_ns,
         ];
@@ -255,10 +259,11 @@ impl Args {
             step_tokens_max: self.step_tokens_max,
             running_max: self.running_max,
         };
-        let (sync_delay, transfer_token) = (self.sync_ns, self.transfer_token_ns);
+        let sync_delay = self.sync_ns;
+        let transfer = TransferModel { begin: self.transfer_ns, token: self.transfer_token_ns };
         let (engines, cost) = (self.engines, self.cost());
         let states_capacity = !self.unstated_capacity;
-        Ok(ClusterOptions { engines, engine, cost, sync_delay, transfer_token, states_capacity })
+        Ok(ClusterOptions { engines, engine, cost, sync_delay, transfer, states_capacity })
     }
 }
 

@@ -7,9 +7,10 @@
 //! than its trend. With cold caches the first quarter is slower, and does not count.
 
 use super::cluster::{self, Served};
-use super::job::{Job, faster};
+use super::job::faster;
 use super::options::ClusterOptions;
 use super::way::{Policy, Way};
+use crate::engine::timed::Job;
 use anyhow::{Result, ensure};
 
 /// Most growth of the backlog, as a share of what arrives.

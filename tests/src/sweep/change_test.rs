@@ -1,5 +1,5 @@
-use super::super::model::{EngineOptions, StepModel};
 use super::*;
+use crate::engine::timed::{EngineOptions, StepModel, TransferModel};
 use router_client::route::CostConfig;
 
 fn base() -> Setup {
@@ -12,16 +12,10 @@ fn base() -> Setup {
         step_tokens_max: 8_192,
         running_max: 256,
     };
-    let (sync_delay, transfer_token) = (0, 0);
+    let (sync_delay, transfer) = (0, TransferModel { begin: 0, token: 0 });
     let cost = CostConfig::default();
-    let options = ClusterOptions {
-        engines: 3,
-        engine,
-        cost,
-        sync_delay,
-        transfer_token,
-        states_capacity: true,
-    };
+    let options =
+        ClusterOptions { engines: 3, engine, cost, sync_delay, transfer, states_capacity: true };
     Setup { options, way: Way::of(Policy::Kv), traffic: 1.0 }
 }
 

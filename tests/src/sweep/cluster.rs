@@ -1,14 +1,10 @@
 //! One run: requests arrive at engines in virtual time, whether these keep up or not.
 
-use super::engine::{Engine, Event, Part, Timed};
-use super::job::Job;
-use super::model::Nanos;
 use super::options::{ClusterOptions, Placement};
 use super::router::Router;
 use super::way::Way;
+use crate::engine::timed::{Engine, Event, Job, Nanos, Terms, Timed, TransferModel};
 use anyhow::{Context, Result, ensure};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::num::NonZeroU32;
 
 /// What became of a request.
@@ -43,21 +39,17 @@ pub struct Run {
     pub computed_tokens: Vec<u64>,
 }
 
-/// A prompt on its way from a prefill engine: when it arrives, whose it is.
-type Handoff = Reverse<(Nanos, usize)>;
-
 /// Engines and routers.
 #[derive(Debug)]
 pub(super) struct Cluster<'a> {
-    pub(super) engines: Vec<Engine<'a>>,
+    pub(super) engines: Vec<Engine<&'a Job>>,
     pub(super) router: Router,
     way: Way,
     block_size: usize,
-    transfer_token: Nanos,
+    transfer: TransferModel,
     jobs: Vec<&'a Job>,
     placements: Vec<Placement>,
     served: Vec<Served>,
-    handoffs: BinaryHeap<Handoff>,
     /// What happened in which engine, and is not told yet.
     news: Vec<(usize, Timed)>,
     /// Always empty between calls: kept for its room.
@@ -104,11 +96,10 @@ impl<'a> Cluster<'a> {
             router: Router::new(way, options, of_router, seed)?,
             way,
             block_size,
-            transfer_token: options.transfer_token,
+            transfer: options.transfer,
             jobs: Vec::new(),
             placements: Vec::new(),
             served: Vec::new(),
-            handoffs: BinaryHeap::new(),
             news: Vec::new(),
             events: Vec::new(),
         })
@@ -119,10 +110,8 @@ impl<'a> Cluster<'a> {
         self.run_until(now)?;
         let id = self.served.len();
         let placement = self.router.place(job, &self.engines, now)?;
-        let (first, part) = match placement.prefill {
-            Some(prefill) => (prefill, Part::Prefill),
-            None => (placement.engine, Part::Whole),
-        };
+        let first = placement.prefill.unwrap_or(placement.engine);
+        let is_prompt_only = placement.prefill.is_some();
         let engine = self.engines.get(first).context("an engine that is not there")?;
         ensure!(
             engine.can_hold(job),
@@ -142,7 +131,7 @@ impl<'a> Cluster<'a> {
         });
         self.jobs.push(job);
         self.placements.push(placement);
-        self.submit(first, id, part, now)?;
+        self.submit(first, id, Terms { is_prompt_only, ..Terms::default() }, now)?;
         self.hear()
     }
 
@@ -152,12 +141,11 @@ impl<'a> Cluster<'a> {
         for number in 0..split {
             self.run_engine(number, now);
         }
-        self.note_handoffs()?;
-        while let Some(&Reverse((at, id))) = self.handoffs.peek().filter(|next| next.0.0 <= now) {
-            self.handoffs.pop();
+        let terms = Terms { transfer: Some(self.transfer), ..Terms::default() };
+        for (at, id) in self.prefilled() {
             let engine = self.placements.get(id).context("an unknown request")?.engine;
             self.run_engine(engine, at);
-            self.submit(engine, id, Part::Decode, at)?;
+            self.submit(engine, id, terms, at)?;
         }
         for number in split..self.engines.len() {
             self.run_engine(number, now);
@@ -172,24 +160,23 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    fn submit(&mut self, number: usize, id: usize, part: Part, now: Nanos) -> Result<()> {
+    fn submit(&mut self, number: usize, id: usize, terms: Terms, now: Nanos) -> Result<()> {
         let engine = self.engines.get_mut(number).context("an engine that is not there")?;
         let job = *self.jobs.get(id).context("an unknown request")?;
-        engine.submit(id, (job, part), now, &mut self.events);
+        engine.submit_with(id, job, terms, now, &mut self.events);
         self.news.extend(self.events.drain(..).map(|event| (number, event)));
         Ok(())
     }
 
-    /// Notes when prompts that prefill engines have computed arrive at their decode engines.
-    fn note_handoffs(&mut self) -> Result<()> {
-        for (_, Timed { at, event }) in &self.news {
-            if let Event::Finished { id, .. } = event {
-                let job = self.jobs.get(*id).context("an unknown request")?;
-                let transfer = self.transfer_token * job.prompt_tokens as u64;
-                self.handoffs.push(Reverse((at + transfer, *id)));
-            }
-        }
-        Ok(())
+    /// The requests whose prompts prefill engines have computed and that is not told yet, in the order of time.
+    fn prefilled(&self) -> Vec<(Nanos, usize)> {
+        let ended = self.news.iter().filter_map(|(_, timed)| match timed.event {
+            Event::Finished { id, .. } => Some((timed.at, id)),
+            Event::Cache(_) | Event::FirstToken { .. } => None,
+        });
+        let mut ended: Vec<_> = ended.collect();
+        ended.sort_unstable();
+        ended
     }
 
     /// Notes and tells the router what happened in engines, in its order.
@@ -199,7 +186,7 @@ impl<'a> Cluster<'a> {
         for (engine, Timed { at, event }) in news.drain(..) {
             let is_prefill = engine < self.way.prefill_engines;
             match event {
-                Event::Cache(events) => self.router.cache_changed(engine, at, events),
+                Event::Cache(changes) => self.router.cache_changed(engine, at, changes),
                 Event::FirstToken { id, begun } => {
                     let placement = self.placements.get(id).context("an unknown request")?;
                     let served = self.served.get_mut(id).context("an unknown request")?;

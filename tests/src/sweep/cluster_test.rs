@@ -1,9 +1,9 @@
 use super::super::figures::Figures;
 use super::super::job::{faster, generated};
-use super::super::model::{EngineOptions, SYNC_NANOS, StepModel, TRANSFER_TOKEN_NANOS};
-use super::super::options::ClusterOptions;
+use super::super::options::{ClusterOptions, SYNC_NANOS};
 use super::super::way::Policy;
 use super::*;
+use crate::engine::timed::{EngineOptions, StepModel};
 use router_client::route::CostConfig;
 
 const BLOCK: usize = 64;
@@ -20,8 +20,8 @@ fn options() -> ClusterOptions {
         running_max: 256,
     };
     let cost = CostConfig::default();
-    let (sync_delay, transfer_token) = (SYNC_NANOS, TRANSFER_TOKEN_NANOS);
-    ClusterOptions { engines: 4, engine, cost, sync_delay, transfer_token, states_capacity: true }
+    let (sync_delay, transfer) = (SYNC_NANOS, TransferModel::default());
+    ClusterOptions { engines: 4, engine, cost, sync_delay, transfer, states_capacity: true }
 }
 
 #[test]
@@ -73,7 +73,8 @@ fn each_request_is_served_once_and_in_order() {
 /// How many leading blocks of a prompt each engine holds, by the index and in truth.
 fn known_and_true(cluster: &mut Cluster<'_>, job: &Job, now: Nanos) -> (Vec<u32>, Vec<u32>) {
     let names = job.prompt_names(BLOCK);
-    let holds = |engine: &Engine<'_>| names.iter().take_while(|name| engine.holds(**name)).count();
+    let holds =
+        |engine: &Engine<&Job>| names.iter().take_while(|name| engine.holds(**name)).count();
     let held = cluster.engines.iter().map(|engine| holds(engine) as u32).collect();
     let index = cluster.router.index().expect("an index");
     let known = index.overlaps(names, now).expect("an answer");
@@ -116,24 +117,38 @@ fn prompts_computed_elsewhere_are_not_computed_again() {
     let by_both: Vec<_> = cluster.placements.iter().map(|at| at.prefill.is_some()).collect();
     assert!(by_both.iter().filter(|is| **is).count() > 100, "{by_both:?}");
     let (mut of_prefill, mut of_decode) = (0, 0);
-    for ((served, job), is_by_both) in cluster.served.iter().zip(&jobs).zip(&by_both) {
+    for (served, is_by_both) in cluster.served.iter().zip(&by_both) {
         let computed = (served.prompt_tokens - served.hit_tokens) as u64;
         let answer = served.answer_tokens as u64 - 1;
         if *is_by_both {
             of_prefill += computed;
             // The last token of the prompt is computed again where the answer is.
             of_decode += 1 + answer;
-            let transfer = options().transfer_token * job.prompt_tokens as u64;
-            assert!(served.begun + transfer < served.first_token, "{served:?}");
+            let both_steps = 2 * options().engine.model.step;
+            assert!(served.begun + both_steps < served.first_token, "{served:?}");
         } else {
             of_decode += computed + answer;
         }
         assert!(served.arrival <= served.begun && served.first_token <= served.end, "{served:?}");
     }
     let computed =
-        |engines: &[Engine<'_>]| engines.iter().map(Engine::computed_tokens).sum::<u64>();
+        |engines: &[Engine<&Job>]| engines.iter().map(Engine::computed_tokens).sum::<u64>();
     let (prefill, decode) = cluster.engines.split_at(2);
     assert_eq!((computed(prefill), computed(decode)), (of_prefill, of_decode));
+}
+
+#[test]
+fn a_slower_network_makes_first_tokens_later() {
+    let jobs = generated(5, 150, BLOCK);
+    let arrivals = faster(&jobs, 2.0);
+    let way = Way { prefill_engines: 2, ..Way::of(Policy::Kv) };
+    let mean = |transfer| {
+        let options = ClusterOptions { transfer, ..options() };
+        Figures::of(&run(&options, &jobs, &arrivals, way, 1).expect("a run")).ttft_mean
+    };
+    let at_once = mean(TransferModel { begin: 0, token: 0 });
+    let slow = mean(TransferModel { begin: 1_000_000_000, token: 0 });
+    assert!(slow > at_once + 0.5, "{slow} s, {at_once} s without transfers");
 }
 
 #[test]

@@ -4,10 +4,10 @@ use super::capacity;
 use super::cluster;
 use super::figures::Figures;
 use super::job::{self, Source};
-use super::model::{EngineOptions, SYNC_NANOS, StepModel, TRANSFER_TOKEN_NANOS};
-use super::options::ClusterOptions;
+use super::options::{ClusterOptions, SYNC_NANOS};
 use super::way::{Policy, Way};
 use crate::engine::scheduler::{RUNNING_REQUESTS_MAX, STEP_TOKENS_MAX};
+use crate::engine::timed::{EngineOptions, StepModel, TransferModel};
 use anyhow::Result;
 use router_client::route::CostConfig;
 use std::fmt::Write as _;
@@ -49,16 +49,10 @@ impl Duel {
             step_tokens_max: STEP_TOKENS_MAX,
             running_max: RUNNING_REQUESTS_MAX,
         };
-        let (sync_delay, transfer_token) = (SYNC_NANOS, TRANSFER_TOKEN_NANOS);
+        let (sync_delay, transfer) = (SYNC_NANOS, TransferModel::default());
         let cost = CostConfig::default();
-        let options = ClusterOptions {
-            engines,
-            engine,
-            cost,
-            sync_delay,
-            transfer_token,
-            states_capacity: true,
-        };
+        let options =
+            ClusterOptions { engines, engine, cost, sync_delay, transfer, states_capacity: true };
         let jobs = source.jobs(seed, REQUESTS, block_size);
         let factor = capacity::find(&options, &jobs)?;
         let arrivals = job::faster(&jobs, factor * LOAD / 100.0);

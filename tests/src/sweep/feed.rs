@@ -1,9 +1,11 @@
 //! The index of a run, and what it has not heard yet.
 
-use super::model::Nanos;
+use crate::engine::timed::{CacheChange, Nanos};
 use anyhow::{Context, Result};
 use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, SourceId};
-use kvasir_proto::types::{CopyMode, KvEvent, LocalHash, TierSet, WorkerId};
+use kvasir_proto::types::{
+    BlockName, CopyMode, KvEvent, LocalHash, StoredBlock, TierSet, WorkerId,
+};
 use router_client::route::TierBlocks;
 use std::collections::VecDeque;
 
@@ -43,9 +45,9 @@ impl Feed {
     }
 
     /// The cache of an engine changed.
-    pub fn cache_changed(&mut self, engine: usize, at: Nanos, events: Vec<KvEvent>) {
+    pub fn cache_changed(&mut self, engine: usize, at: Nanos, changes: Vec<CacheChange>) {
         if let Some(source) = self.sources.get_mut(engine) {
-            source.late.push_back((at, events));
+            source.late.push_back((at, kv_events(changes)));
         }
     }
 
@@ -75,6 +77,28 @@ impl Feed {
         }
         Ok(held)
     }
+}
+
+/// What the index is told of changes of a cache. Consecutive removals from one tier become one event.
+fn kv_events(changes: Vec<CacheChange>) -> Vec<KvEvent> {
+    let mut events = Vec::new();
+    for change in changes {
+        match (change, events.last_mut()) {
+            (CacheChange::Stored { tier, names, parent, .. }, _) => {
+                let block = |name| StoredBlock { name: BlockName(name), local: LocalHash(name) };
+                let blocks = names.into_iter().map(block).collect();
+                events.push(KvEvent::Stored { parent: parent.map(BlockName), tier, blocks });
+            }
+            (
+                CacheChange::Removed { tier, name, .. },
+                Some(KvEvent::Removed { names, tier: last }),
+            ) if *last == tier => names.push(BlockName(name)),
+            (CacheChange::Removed { tier, name, .. }, _) => {
+                events.push(KvEvent::Removed { tier, names: vec![BlockName(name)] });
+            }
+        }
+    }
+    events
 }
 
 /// Ids in the order of engines.

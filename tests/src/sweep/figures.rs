@@ -1,7 +1,7 @@
 //! What is reported of a run, and over several seeds.
 
 use super::cluster::{Run, Served};
-use super::model::{Nanos, SECOND};
+use crate::engine::timed::{Nanos, SECOND};
 
 /// The first requests of a run, which find empty caches, do not count: one in so many of all.
 const WARM_UP_FRACTION: usize = 10;

@@ -3,9 +3,7 @@
 //! It plays the engine's own steps ahead by counts: the true cache, the queue and the running requests, with the
 //! engine's own times. It is a forecast, as later requests do not change it much but evictions up to the admission may.
 
-use super::engine::{Engine, Part};
-use super::job::Job;
-use super::model::{EngineOptions, Nanos, StepLoad};
+use crate::engine::timed::{Engine, EngineOptions, Job, Nanos, StepLoad, Terms};
 use std::collections::VecDeque;
 
 /// A request by its counts.
@@ -36,7 +34,7 @@ struct Counts {
 
 /// How long after `now` an engine would put out the first token of a request that it gets now, in nanoseconds.
 #[must_use]
-pub fn time_to_first_token(engine: &Engine<'_>, job: &Job, now: Nanos) -> Nanos {
+pub fn time_to_first_token(engine: &Engine<&Job>, job: &Job, now: Nanos) -> Nanos {
     let mut counts = Counts::of(engine, job, now);
     while !counts.step() {}
     counts.now - now
@@ -45,7 +43,7 @@ pub fn time_to_first_token(engine: &Engine<'_>, job: &Job, now: Nanos) -> Nanos 
 // === impl Counts ===
 
 impl Counts {
-    fn of(engine: &Engine<'_>, job: &Job, now: Nanos) -> Self {
+    fn of(engine: &Engine<&Job>, job: &Job, now: Nanos) -> Self {
         let steps_begun = engine.steps_begun(now);
         let running = engine.running.iter().map(|run| {
             let total = run.total as u64;
@@ -60,7 +58,7 @@ impl Counts {
             Sequence { prompt_left, context, answer_left, fetch, blocks, is_target: false }
         });
         let mut queue: VecDeque<_> =
-            engine.waiting.iter().map(|at| waiting(engine, (at.job, at.part), 0)).collect();
+            engine.waiting.iter().map(|at| waiting(engine, (at.job, &at.terms), 0)).collect();
         // What those before it compute is there once it is admitted.
         let before = engine.running.iter().map(|run| run.job);
         let before = before.chain(engine.waiting.iter().map(|at| at.job));
@@ -68,8 +66,8 @@ impl Counts {
             .map(|other| shared_blocks(job, other, engine.options.block_size))
             .max()
             .unwrap_or(0);
-        queue
-            .push_back(Sequence { is_target: true, ..waiting(engine, (job, Part::Whole), shared) });
+        let target = waiting(engine, (job, &Terms::default()), shared);
+        queue.push_back(Sequence { is_target: true, ..target });
         let mut counts = Self {
             options: engine.options,
             now: engine.step_end(now).unwrap_or(now),
@@ -150,17 +148,17 @@ impl Sequence {
 }
 
 /// A request that waits, of which so many leading blocks will be cached at least.
-fn waiting(engine: &Engine<'_>, (job, part): (&Job, Part), shared_blocks: usize) -> Sequence {
-    let fit = engine.fit(job, part);
+fn waiting(engine: &Engine<&Job>, (job, terms): (&Job, &Terms), shared_blocks: usize) -> Sequence {
+    let fit = engine.fit(job, terms);
     let block_size = engine.options.block_size;
     let found = fit.hit_blocks + fit.fetch.total();
     let shared = shared_blocks.saturating_sub(fit.hit_blocks);
     let cached = found.max(fit.hit_blocks + shared) * block_size;
-    let context = part.present_tokens(job, cached);
+    let context = terms.present_tokens(job, cached);
     Sequence {
         prompt_left: (job.prompt_tokens - context) as u64,
         context: context as u64,
-        answer_left: (part.total_tokens(job) - job.prompt_tokens) as u64,
+        answer_left: (terms.total_tokens(job) - job.prompt_tokens) as u64,
         fetch: [fit.fetch.host, fit.fetch.disk].map(|blocks| (blocks * block_size) as u64),
         blocks: fit.taken - shared,
         is_target: false,

@@ -1,5 +1,5 @@
-use super::super::fixtures_test::{SMALL, job, play, times};
 use super::*;
+use crate::engine::timed::fixtures_test::{SMALL, job, play, times};
 use proptest::prelude::*;
 
 /// The forecast of the last request, and the truth.
@@ -9,7 +9,7 @@ fn both(jobs: &[(Nanos, Job)], options: EngineOptions) -> (Nanos, Nanos) {
     let mut out = Vec::new();
     for (id, (at, job)) in before.iter().enumerate() {
         engine.run_until(*at, &mut out);
-        engine.submit(id, (job, Part::Whole), *at, &mut out);
+        engine.submit(id, job, *at, &mut out);
     }
     engine.run_until(last.0, &mut out);
     let forecast = time_to_first_token(&engine, &last.1, last.0);

@@ -1,7 +1,7 @@
 //! Requests by the names of their blocks: no token is made or hashed while a run goes on.
 
-use super::model::{Nanos, SECOND};
 use crate::engine::scheduler::block_names;
+use crate::engine::timed::{Job, Nanos, SECOND};
 use crate::workload::Conversations;
 use crate::workload::synthetic::{self, Sketch};
 use crate::workload::trace::{Entry, Trace};
@@ -29,37 +29,6 @@ pub enum Source {
     Agents,
     /// A trace, by its name.
     Trace(String, Vec<Entry>),
-}
-
-/// One request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Job {
-    /// When it arrives.
-    pub arrival: Nanos,
-    /// Tokens of its prompt, at least 1.
-    pub prompt_tokens: usize,
-    /// Tokens of its answer, at least 1.
-    pub answer_tokens: usize,
-    /// Names of all whole blocks of the prompt, and of the answer without its last token. A name stands for the block
-    /// with all before it.
-    pub names: Vec<u64>,
-}
-
-// === impl Job ===
-
-impl Job {
-    /// Tokens that are computed in all: the last token of the answer is never an input.
-    #[must_use]
-    pub fn total_tokens(&self) -> usize {
-        self.prompt_tokens + self.answer_tokens - 1
-    }
-
-    /// The names of the whole blocks of its prompt.
-    #[must_use]
-    pub fn prompt_names(&self, block_size: usize) -> &[u64] {
-        let blocks = self.prompt_tokens / block_size;
-        self.names.get(..blocks).unwrap_or(&self.names)
-    }
 }
 
 // === impl Source ===

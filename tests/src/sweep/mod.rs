@@ -1,9 +1,8 @@
-//! A comparison of ways of routing on a workload, in virtual time.
+//! A comparison of ways of routing on a workload, in virtual time. Its engines, and their model of time, are those of
+//! [`crate::engine::timed`].
 //!
-//! - [`model`]: how long a step of an engine takes, by stated assumptions (pure);
 //! - [`job`]: requests by the names of their blocks, generated or of a trace;
 //! - [`way`], [`options`], [`change`]: ways of placing requests, engines, and changes to both (pure);
-//! - [`engine`], [`tiers`]: a mock engine with time, over the block pool of [`crate::engine`] (pure);
 //! - [`forecast`]: when an engine would put out a first token, for the oracle (pure);
 //! - [`router`], [`replica`], [`feed`]: the cores of `router-client` and the index, or the oracle (pure);
 //! - [`cluster`]: one run, in which requests arrive whether engines keep up or not (pure);
@@ -24,20 +23,15 @@ pub mod change;
 pub mod chart;
 pub mod cluster;
 pub mod duel;
-pub mod engine;
 pub mod feed;
 pub mod figures;
-#[cfg(test)]
-mod fixtures_test;
 pub mod forecast;
 pub mod job;
-pub mod model;
 pub mod options;
 pub mod plan;
 mod replica;
 pub mod report;
 pub mod router;
-mod tiers;
 pub mod way;
 pub mod what_if;
 

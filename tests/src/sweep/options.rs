@@ -1,7 +1,10 @@
 //! What a run is made of, and where a request goes.
 
-use super::model::{EngineOptions, Nanos};
+use crate::engine::timed::{EngineOptions, Nanos, TransferModel};
 use router_client::route::CostConfig;
+
+/// Time that a message of one router takes to another: routers send every few milliseconds.
+pub const SYNC_NANOS: Nanos = 5_000_000;
 
 /// Engines of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -14,8 +17,8 @@ pub struct ClusterOptions {
     pub cost: CostConfig,
     /// How long a replica of the router takes to hear what another one tells, in nanoseconds.
     pub sync_delay: Nanos,
-    /// Time of one token's keys and values from a prefill engine to a decode engine, in nanoseconds.
-    pub transfer_token: Nanos,
+    /// How long the keys and values of a prompt take from a prefill engine to a decode engine.
+    pub transfer: TransferModel,
     /// Whether engines state to routers how many blocks they have.
     pub states_capacity: bool,
 }

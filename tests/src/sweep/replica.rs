@@ -1,9 +1,9 @@
 //! One router: the cores of `router-client` for one or two pools of engines, and what other replicas tell it.
 
 use super::feed::worker_id;
-use super::model::Nanos;
 use super::options::{ClusterOptions, Placement};
 use super::way::Way;
+use crate::engine::timed::Nanos;
 use anyhow::{Context, Result};
 use kvasir_proto::convert::WorkerProfile;
 use kvasir_proto::types::{SequenceHash, WorkerKey};

@@ -1,15 +1,13 @@
 //! Who gets a request: by the cores of `router-client` and the index, or by an oracle.
 
-use super::engine::Engine;
 use super::feed::Feed;
 use super::forecast;
-use super::job::Job;
-use super::model::Nanos;
 use super::options::{ClusterOptions, Placement};
 use super::replica::{Asked, Replica};
 use super::way::{Policy, Way};
+use crate::engine::timed::{CacheChange, Engine, Job, Nanos};
 use anyhow::{Context, Result};
-use kvasir_proto::types::{KvEvent, SequenceHash};
+use kvasir_proto::types::SequenceHash;
 use router_client::route::TierBlocks;
 use std::num::NonZeroU32;
 
@@ -61,7 +59,7 @@ impl Router {
     ///
     /// # Errors
     /// If the library refuses the request.
-    pub fn place(&mut self, job: &Job, engines: &[Engine<'_>], now: Nanos) -> Result<Placement> {
+    pub fn place(&mut self, job: &Job, engines: &[Engine<&Job>], now: Nanos) -> Result<Placement> {
         let id = self.owners.len();
         let owner = self.take_turn().context("no router is left")?;
         self.owners.push(owner);
@@ -109,9 +107,9 @@ impl Router {
     }
 
     /// The cache of an engine changed.
-    pub fn cache_changed(&mut self, engine: usize, at: Nanos, events: Vec<KvEvent>) {
+    pub fn cache_changed(&mut self, engine: usize, at: Nanos, changes: Vec<CacheChange>) {
         if let Some(feed) = &mut self.index {
-            feed.cache_changed(engine, at, events);
+            feed.cache_changed(engine, at, changes);
         }
     }
 
@@ -175,8 +173,8 @@ impl Router {
 }
 
 /// The engine with the shortest forecast; of equal ones the one with the fewest requests.
-fn best_of(engines: &[Engine<'_>], job: &Job, now: Nanos) -> usize {
-    let by = |(_, engine): &(usize, &Engine<'_>)| {
+fn best_of(engines: &[Engine<&Job>], job: &Job, now: Nanos) -> usize {
+    let by = |(_, engine): &(usize, &Engine<&Job>)| {
         (forecast::time_to_first_token(engine, job, now), engine.requests())
     };
     engines.iter().enumerate().min_by_key(by).map_or(0, |(number, _)| number)

@@ -1,6 +1,6 @@
 //! Ways of placing requests.
 
-use super::model::Nanos;
+use crate::engine::timed::Nanos;
 use router_client::route::Mode;
 use std::fmt;
 

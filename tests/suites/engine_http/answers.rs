@@ -122,6 +122,7 @@ async fn answers_take_the_time_of_the_model() {
         prefill_token: 1_000_000,
         decode_sequence: 0,
         context_token: 0,
+        ..StepModel::default()
     };
     let mut config = config();
     (config.live.model, config.live.time_scale) = (model, 2.0);
@@ -142,8 +143,13 @@ async fn answers_take_the_time_of_the_model() {
 
 #[tokio::test]
 async fn a_client_that_leaves_ends_its_request() {
-    let model =
-        StepModel { step: 5_000_000, prefill_token: 0, decode_sequence: 0, context_token: 0 };
+    let model = StepModel {
+        step: 5_000_000,
+        prefill_token: 0,
+        decode_sequence: 0,
+        context_token: 0,
+        ..StepModel::default()
+    };
     let mut config = config();
     config.live.model = model;
     let engine = start(ServerConfig { answer_tokens: 2_000, ..config }).await;
@@ -168,8 +174,13 @@ async fn a_client_that_leaves_ends_its_request() {
 
 #[tokio::test]
 async fn an_engine_that_stops_ends_its_streams_with_an_error() {
-    let model =
-        StepModel { step: 5_000_000, prefill_token: 0, decode_sequence: 0, context_token: 0 };
+    let model = StepModel {
+        step: 5_000_000,
+        prefill_token: 0,
+        decode_sequence: 0,
+        context_token: 0,
+        ..StepModel::default()
+    };
     let mut config = config();
     config.live.model = model;
     let engine = start(config).await;

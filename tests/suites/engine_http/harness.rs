@@ -33,8 +33,13 @@ pub(crate) fn config() -> ServerConfig {
         topic: "kv-events".to_owned(),
         ..EngineConfig::default()
     };
-    let model =
-        StepModel { step: 100_000, prefill_token: 100, decode_sequence: 100, context_token: 0 };
+    let model = StepModel {
+        step: 100_000,
+        prefill_token: 100,
+        decode_sequence: 100,
+        context_token: 0,
+        ..StepModel::default()
+    };
     let transfer = TransferModel { begin: 1_000_000, token: 100 };
     let live = LiveConfig {
         engine,

@@ -43,7 +43,13 @@ pub fn tokenizer() -> PathBuf {
 pub fn engine(step: u64) -> ServerConfig {
     let engine =
         EngineConfig { block_size: BLOCK_SIZE, capacity_blocks: 4_096, ..EngineConfig::default() };
-    let model = StepModel { step, prefill_token: 100, decode_sequence: 100, context_token: 0 };
+    let model = StepModel {
+        step,
+        prefill_token: 100,
+        decode_sequence: 100,
+        context_token: 0,
+        ..StepModel::default()
+    };
     let transfer = TransferModel { begin: 1_000_000, token: 100 };
     let live = LiveConfig {
         engine,

@@ -243,8 +243,9 @@ impl Actor {
         };
         self.live.insert(id, live);
         let transfer = is_remote.then_some(self.config.transfer);
+        let terms = Terms { transfer, is_held, ..Terms::default() };
         let mut out = Vec::new();
-        self.machine.submit_with(id, Arc::new(job), Terms { transfer, is_held }, now, &mut out);
+        self.machine.submit_with(id, Arc::new(job), terms, now, &mut out);
         self.tell(out).await;
         id
     }
@@ -278,7 +279,7 @@ impl Actor {
                         self.publish(&batch, at).await;
                     }
                 }
-                Event::FirstToken(id) => {
+                Event::FirstToken { id, .. } => {
                     if let Some(live) = self.live.get_mut(&id) {
                         live.last = at;
                         let time = at - live.arrival;

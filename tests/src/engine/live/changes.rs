@@ -3,11 +3,12 @@
 use crate::engine::scheduler::MAIN_GROUP;
 use crate::engine::timed::CacheChange;
 use crate::engine::wire::EngineEvent;
+use kvasir_proto::types::Tier;
 
 /// Most blocks of one batch; it keeps a batch below every limit on events.
 pub const BATCH_BLOCKS_MAX: usize = 1_024;
 
-/// Batches for changes, in their order. `tokens_of` gives the tokens of a request: prompt, then answer.
+/// Batches for changes of device memory, in their order; an engine in real time has no tiers below it. `tokens_of` gives the tokens of a request: prompt, then answer.
 #[must_use]
 pub fn batches<'a>(
     changes: &[CacheChange],
@@ -25,11 +26,11 @@ pub fn batches<'a>(
     };
     for change in changes {
         match change {
-            CacheChange::Removed { name, remaining } => {
+            CacheChange::Removed { tier: Tier::Device, name, remaining } => {
                 let (name, remaining) = (*name, *remaining);
                 push(EngineEvent::Removed { group: MAIN_GROUP, name, remaining }, 1);
             }
-            CacheChange::Stored { id, first, names, parent } => {
+            CacheChange::Stored { tier: Tier::Device, id, first, names, parent } => {
                 let (mut first, mut parent) = (*first, *parent);
                 for names in names.chunks(BATCH_BLOCKS_MAX) {
                     let end = first + names.len();
@@ -40,6 +41,7 @@ pub fn batches<'a>(
                     (first, parent) = (end, last);
                 }
             }
+            CacheChange::Stored { .. } | CacheChange::Removed { .. } => {}
         }
     }
     if !batch.is_empty() {
@@ -56,8 +58,9 @@ mod tests {
     fn a_long_prompt_is_cut_into_batches_that_continue_each_other() {
         let tokens: Vec<u32> = (0..5_000).collect();
         let names: Vec<u64> = (100..2_600).collect();
-        let stored = CacheChange::Stored { id: 7, first: 0, names, parent: None };
-        let removed = CacheChange::Removed { name: 9, remaining: 1 };
+        let stored =
+            CacheChange::Stored { tier: Tier::Device, id: 7, first: 0, names, parent: None };
+        let removed = CacheChange::Removed { tier: Tier::Device, name: 9, remaining: 1 };
         let batches = batches(&[removed, stored], 2, |id| {
             assert_eq!(id, 7);
             &tokens

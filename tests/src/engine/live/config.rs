@@ -64,6 +64,8 @@ impl LiveConfig {
             model: self.model,
             block_size: self.engine.block_size,
             capacity_blocks: self.engine.capacity_blocks,
+            host_blocks: 0,
+            disk_blocks: 0,
             step_tokens_max: self.step_tokens_max,
             running_max: self.running_max,
         }

@@ -173,6 +173,7 @@ impl Args {
             prefill_token: self.prefill_token_ns,
             decode_sequence: self.decode_sequence_ns,
             context_token: self.context_token_ns,
+            ..StepModel::default()
         };
         let live = LiveConfig {
             engine: engine.today(),

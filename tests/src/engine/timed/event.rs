@@ -1,6 +1,7 @@
 //! What happens in an engine with time.
 
 use super::model::Nanos;
+use kvasir_proto::types::Tier;
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +18,12 @@ pub enum Event {
     /// Its cache changed; in the order of the changes.
     Cache(Vec<CacheChange>),
     /// The first token of a request is out.
-    FirstToken(usize),
+    FirstToken {
+        /// The request.
+        id: usize,
+        /// When the first step with it began.
+        begun: Nanos,
+    },
     /// A request has ended.
     Finished {
         /// The request.
@@ -30,8 +36,10 @@ pub enum Event {
 /// A change of a cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CacheChange {
-    /// Blocks of a request became complete.
+    /// Blocks of a request became complete, or were written to a tier below device memory.
     Stored {
+        /// Where.
+        tier: Tier,
         /// The request.
         id: usize,
         /// Index of the first of them in the request.
@@ -43,9 +51,11 @@ pub enum CacheChange {
     },
     /// One copy of a block was evicted.
     Removed {
+        /// Where.
+        tier: Tier,
         /// Its name.
         name: u64,
-        /// Copies of it that remain.
+        /// Copies of it that remain there.
         remaining: u32,
     },
 }

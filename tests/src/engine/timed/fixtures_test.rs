@@ -7,11 +7,20 @@ use super::model::{EngineOptions, Nanos, StepModel};
 use std::collections::BTreeMap;
 
 /// A step takes 1,000 ns, and 10 per prompt token, 100 per decoding sequence, 1 per token of context. Blocks of 4 tokens,
-/// 16 tokens a step.
+/// 16 tokens a step, no tiers below device memory.
 pub(crate) const SMALL: EngineOptions = EngineOptions {
-    model: StepModel { step: 1_000, prefill_token: 10, decode_sequence: 100, context_token: 1 },
+    model: StepModel {
+        step: 1_000,
+        prefill_token: 10,
+        decode_sequence: 100,
+        context_token: 1,
+        host_token: 2,
+        disk_token: 5,
+    },
     block_size: 4,
     capacity_blocks: 100,
+    host_blocks: 0,
+    disk_blocks: 0,
     step_tokens_max: 16,
     running_max: 4,
 };
@@ -45,7 +54,7 @@ pub(crate) fn times(out: &[Timed]) -> BTreeMap<usize, (Nanos, Nanos, usize)> {
     let mut times = BTreeMap::<usize, (Nanos, Nanos, usize)>::new();
     for Timed { at, event } in out {
         match event {
-            Event::FirstToken(id) => times.entry(*id).or_default().0 = *at,
+            Event::FirstToken { id, .. } => times.entry(*id).or_default().0 = *at,
             Event::Finished { id, hit_tokens } => {
                 let of = times.entry(*id).or_default();
                 (of.1, of.2) = (*at, *hit_tokens);

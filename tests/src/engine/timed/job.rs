@@ -16,11 +16,13 @@ pub struct Job {
     pub names: Vec<u64>,
 }
 
-/// What disaggregated serving asks of an engine beside a [`Job`]. The default is neither.
+/// What disaggregated serving asks of an engine beside a [`Job`]. The default is nothing of that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Terms {
     /// Another engine has computed the prompt: what is not cached here comes from there, in this time.
     pub transfer: Option<TransferModel>,
+    /// It ends with its first token, whatever its answer has: another engine gives that.
+    pub is_prompt_only: bool,
     /// Its blocks stay in use after its end, until they are released: another engine will fetch them.
     pub is_held: bool,
 }
@@ -39,5 +41,21 @@ impl Job {
     pub fn prompt_names(&self, block_size: usize) -> &[u64] {
         let blocks = self.prompt_tokens / block_size;
         self.names.get(..blocks).unwrap_or(&self.names)
+    }
+}
+
+// === impl Terms ===
+
+impl Terms {
+    /// Tokens of a request that are in the pool once it ends.
+    #[must_use]
+    pub fn total_tokens(&self, job: &Job) -> usize {
+        if self.is_prompt_only { job.prompt_tokens } else { job.total_tokens() }
+    }
+
+    /// Tokens of a request that need not be computed, of which so many are cached.
+    #[must_use]
+    pub fn present_tokens(&self, job: &Job, cached: usize) -> usize {
+        if self.transfer.is_some() { job.prompt_tokens - 1 } else { cached }
     }
 }

@@ -1,6 +1,7 @@
 use super::super::fixtures_test::{SMALL, job, play, times};
 use super::super::model::TransferModel;
 use super::*;
+use kvasir_proto::types::Tier;
 use proptest::prelude::*;
 
 #[test]
@@ -68,20 +69,21 @@ proptest! {
     fn steps_at_once_equal_steps_one_by_one(
         requests in prop::collection::vec((0..4_000_u64, 0..4_u64, 1..70_usize, 1..50_usize), 1..30),
         capacity_blocks in 30..100_usize,
+        (host_blocks, disk_blocks) in (0..60_usize, 0..60_usize),
     ) {
         let mut now = 0;
         let jobs: Vec<_> = requests.iter().zip(0..).map(|(&(gap, family, prompt, answer), own)| {
             now += gap;
             (now, job(family, own, prompt, answer))
         }).collect();
-        let options = EngineOptions { capacity_blocks, ..SMALL };
+        let options = EngineOptions { capacity_blocks, host_blocks, disk_blocks, ..SMALL };
         let mut fast = Engine::new(options);
         let mut slow = Engine::new(options).stepping();
         let (fast_out, slow_out) = (play(&mut fast, &jobs), play(&mut slow, &jobs));
         prop_assert_eq!(times(&fast_out).len(), jobs.len());
         prop_assert_eq!(fast_out, slow_out);
         prop_assert_eq!(fast.computed_tokens(), slow.computed_tokens());
-        prop_assert_eq!(fast.pool.contents(0), slow.pool.contents(0));
+        prop_assert_eq!(fast.contents(), slow.contents());
     }
 }
 
@@ -96,7 +98,7 @@ fn remote() -> Terms {
 fn changes(out: &[Timed]) -> Vec<(Nanos, Vec<CacheChange>)> {
     let changes = out.iter().filter_map(|timed| match &timed.event {
         Event::Cache(changes) => Some((timed.at, changes.clone())),
-        Event::FirstToken(_) | Event::Finished { .. } => None,
+        Event::FirstToken { .. } | Event::Finished { .. } => None,
     });
     changes.collect()
 }
@@ -118,6 +120,7 @@ fn a_transferred_prompt_is_cached_when_it_is_here_and_costs_one_token() {
     assert_eq!(times(&out)[&0], (first, first + 1_000 + 100 + 12, 0));
     assert_eq!(engine.computed_tokens(), 2);
     let stored = |first, count: usize, parent| CacheChange::Stored {
+        tier: Tier::Device,
         id: 0,
         first,
         names: job.names[first..first + count].to_vec(),
@@ -150,6 +153,51 @@ fn others_run_while_a_transfer_goes_on() {
     let near_end = 100 + 1_040;
     assert_eq!(times(&out)[&1].0, near_end);
     assert_eq!(times(&out)[&0].0, near_end + 1_000 + 10 + 11, "the step after the transfer");
+}
+
+#[test]
+fn a_prompt_alone_ends_with_its_first_token() {
+    let job = job(1, 1, 10, 5);
+    let (mut engine, mut out) = (Engine::new(SMALL), Vec::new());
+    let terms = Terms { is_prompt_only: true, ..Terms::default() };
+    engine.submit_with(0, &job, terms, 5, &mut out);
+    assert_eq!((engine.residual(300), engine.used_blocks()), (1_105 - 300, 3));
+    engine.run_until(Nanos::MAX, &mut out);
+    engine.validate();
+    assert_eq!(times(&out)[&0], (1_105, 1_105, 0));
+    assert!(out.contains(&Timed { at: 1_105, event: Event::FirstToken { id: 0, begun: 5 } }));
+    assert_eq!((engine.computed_tokens(), engine.residual(2_000)), (10, 0));
+}
+
+#[test]
+fn what_device_memory_lost_is_fetched_from_below() {
+    // The second request evicts the first one's blocks, of which the tiers keep what they have room for.
+    let jobs = [(0, job(1, 1, 16, 1)), (10_000, job(2, 2, 16, 1)), (20_000, job(1, 3, 16, 1))];
+    let took = |host_blocks, disk_blocks| {
+        let options = EngineOptions { capacity_blocks: 4, host_blocks, disk_blocks, ..SMALL };
+        let (at, _, hits) = times(&play(&mut Engine::new(options), &jobs))[&2];
+        (at - 20_000, hits)
+    };
+    assert_eq!(took(0, 0), (1_160, 0));
+    // The last token is always computed, so its block is, too; 12 tokens are read.
+    assert_eq!(took(8, 8), (1_000 + 4 * 10 + 12 + 12 * 2, 12));
+    assert_eq!(took(0, 8), (1_000 + 4 * 10 + 12 + 12 * 5, 12));
+    // Of the first request host memory keeps two blocks beside the second one's four.
+    assert_eq!(took(6, 8), (1_000 + 4 * 10 + 12 + 8 * 2 + 4 * 5, 12));
+}
+
+#[test]
+fn an_emptied_cache_is_empty_in_all_tiers() {
+    let options = EngineOptions { host_blocks: 8, disk_blocks: 8, ..SMALL };
+    let (first, again) = (job(1, 1, 16, 1), job(1, 2, 16, 1));
+    let (mut engine, mut out) = (Engine::new(options), Vec::new());
+    engine.submit(0, &first, 0, &mut out);
+    assert!(!engine.reset(), "blocks are in use");
+    engine.run_until(10_000, &mut out);
+    assert!(engine.reset());
+    engine.submit(1, &again, 10_000, &mut out);
+    engine.run_until(Nanos::MAX, &mut out);
+    assert_eq!(times(&out)[&1], (11_160, 11_160, 0));
 }
 
 #[test]
@@ -198,13 +246,13 @@ proptest! {
             (0..4_000_u64, 0..4_u64, 1..70_usize, 1..30_usize, any::<bool>(), any::<bool>(), prop::option::of(0..30_usize)),
             1..40,
         ),
-        capacity_blocks in 30..60_usize,
+        (capacity_blocks, host_blocks, disk_blocks) in (30..60_usize, 0..50_usize, 0..50_usize),
         is_stepping in any::<bool>(),
     ) {
         let jobs: Vec<_> = requests.iter().zip(0..)
             .map(|(at, own)| job(at.1, own, at.2, at.3))
             .collect();
-        let options = EngineOptions { capacity_blocks, ..SMALL };
+        let options = EngineOptions { capacity_blocks, host_blocks, disk_blocks, ..SMALL };
         let mut engine = Engine::new(options);
         if is_stepping {
             engine = engine.stepping();
@@ -214,7 +262,8 @@ proptest! {
             now += gap;
             engine.run_until(now, &mut out);
             let transfer = is_remote.then_some(TRANSFER);
-            engine.submit_with(id, &jobs[id], Terms { transfer, is_held: *is_held }, now, &mut out);
+            let terms = Terms { transfer, is_held: *is_held, ..Terms::default() };
+            engine.submit_with(id, &jobs[id], terms, now, &mut out);
             if let Some(back) = cancel {
                 engine.cancel(id.saturating_sub(*back), now, &mut out);
             }
@@ -235,16 +284,16 @@ proptest! {
     }
 }
 
-/// What a subscriber believes that counts copies.
+/// What a subscriber believes of device memory that counts copies.
 fn counted(out: &[Timed]) -> BTreeMap<u64, u32> {
     let mut counted = BTreeMap::<u64, u32>::new();
     for (_, changes) in changes(out) {
         for change in changes {
             match change {
-                CacheChange::Stored { names, .. } => {
+                CacheChange::Stored { tier: Tier::Device, names, .. } => {
                     names.into_iter().for_each(|name| *counted.entry(name).or_default() += 1);
                 }
-                CacheChange::Removed { name, remaining } => {
+                CacheChange::Removed { tier: Tier::Device, name, remaining } => {
                     let copies = counted.get_mut(&name).expect("a stored block");
                     *copies -= 1;
                     assert_eq!(*copies, remaining);
@@ -252,6 +301,7 @@ fn counted(out: &[Timed]) -> BTreeMap<u64, u32> {
                         counted.remove(&name);
                     }
                 }
+                CacheChange::Stored { .. } | CacheChange::Removed { .. } => {}
             }
         }
     }

@@ -18,6 +18,10 @@ pub const PREFILL_TOKEN_NANOS: Nanos = 35_000;
 pub const DECODE_SEQUENCE_NANOS: Nanos = 20_000;
 /// Time of one token of context that a sequence of the step reads: 128 KiB at about 80 % of the bandwidth.
 pub const CONTEXT_TOKEN_NANOS: Nanos = 50;
+/// Time of one token that is fetched from host memory: 128 KiB at about 25 GB/s.
+pub const HOST_TOKEN_NANOS: Nanos = 5_000;
+/// Time of one token that is fetched from a local disk: 128 KiB at about 6 GB/s.
+pub const DISK_TOKEN_NANOS: Nanos = 22_000;
 /// Time until a transfer of keys and values begins to move them: engines exchange where the blocks are.
 pub const TRANSFER_NANOS: Nanos = 1_000_000;
 /// Time of one token that is transferred: 128 KiB at 80 % of 400 Gbit/s.
@@ -36,6 +40,10 @@ pub struct StepModel {
     pub decode_sequence: Nanos,
     /// Each token of context that was computed in earlier steps and is read, in nanoseconds.
     pub context_token: Nanos,
+    /// Each token that is fetched from host memory, in nanoseconds.
+    pub host_token: Nanos,
+    /// Each token that is fetched from disk, in nanoseconds.
+    pub disk_token: Nanos,
 }
 
 /// Times of the parts of a transfer of keys and values from another engine. A transfer takes their sum; transfers do not
@@ -57,6 +65,10 @@ pub struct StepLoad {
     pub decode_sequences: u64,
     /// Tokens of context that all sequences of the step read.
     pub context_tokens: u64,
+    /// Tokens that are fetched from host memory before it begins.
+    pub host_tokens: u64,
+    /// Tokens that are fetched from disk before it begins.
+    pub disk_tokens: u64,
 }
 
 /// One engine.
@@ -68,6 +80,10 @@ pub struct EngineOptions {
     pub block_size: usize,
     /// Physical blocks.
     pub capacity_blocks: usize,
+    /// Blocks in host memory; 0: blocks are not kept there.
+    pub host_blocks: usize,
+    /// Blocks on disk; 0: blocks are not kept there.
+    pub disk_blocks: usize,
     /// Most tokens that one step computes, decoding sequences included; at least `running_max`.
     pub step_tokens_max: usize,
     /// Most requests that run at once.
@@ -83,6 +99,8 @@ impl Default for StepModel {
             prefill_token: PREFILL_TOKEN_NANOS,
             decode_sequence: DECODE_SEQUENCE_NANOS,
             context_token: CONTEXT_TOKEN_NANOS,
+            host_token: HOST_TOKEN_NANOS,
+            disk_token: DISK_TOKEN_NANOS,
         }
     }
 }
@@ -109,6 +127,8 @@ impl StepModel {
             + self.prefill_token * load.prefill_tokens
             + self.decode_sequence * load.decode_sequences
             + self.context_token * load.context_tokens
+            + self.host_token * load.host_tokens
+            + self.disk_token * load.disk_tokens
     }
 
     /// How long so many steps take, in nanoseconds, if the same sequences decode in each and nothing else happens: each
