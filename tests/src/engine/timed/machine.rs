@@ -1,9 +1,9 @@
 //! A mock engine with time: requests and times in, timed events out. No clock, no tokens, no I/O.
 //!
 //! It does what [`Scheduler`](crate::engine::scheduler::Scheduler) does, by the same rules of admission, over the same
-//! [`BlockPool`](crate::engine::pool::BlockPool); but a request in its answer gets one token a step, and a step takes time. Blocks are allocated, evicted
-//! and cached when a step begins, and announced at that moment, as vLLM's scheduler does; first tokens are out and
-//! requests end when a step ends.
+//! [`BlockPool`](crate::engine::pool::BlockPool); but a request in its answer gets one token a step, and a step takes
+//! time. Blocks are allocated, evicted and cached when a step begins, and announced at that moment, as vLLM's scheduler
+//! does; first tokens are out and requests end when a step ends.
 //!
 //! A request whose prompt another engine has computed gets its blocks when it is admitted, and they are cached, and
 //! announced, at the first step that begins after the transfer. It computes the last token of its prompt itself. Blocks
