@@ -84,6 +84,11 @@ fn dump() {
 }
 
 #[test]
+fn identities() {
+    replay("identities");
+}
+
+#[test]
 fn journal() {
     replay("journal");
 }

@@ -5,6 +5,7 @@ mod checkpoint;
 mod dump;
 mod events;
 mod frames;
+mod identities;
 mod journal;
 mod messages;
 mod scratch;
@@ -16,13 +17,14 @@ pub use journal::config as journal_config;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All targets by the names of their binaries and corpora.
-pub const TARGETS: [(&str, Target); 6] = [
+pub const TARGETS: [(&str, Target); 7] = [
     ("frames", frames::target),
     ("events", events::target),
     ("messages", messages::target),
     ("checkpoint", checkpoint::target),
     ("dump", dump::target),
     ("journal", journal::target),
+    ("identities", identities::target),
 ];
 
 /// Runs the target of that name.
