@@ -2,9 +2,6 @@ use super::ShardConfig;
 use kvasir_proto::types::LossPolicy;
 use std::time::Duration;
 
-/// Most sockets of workers' endpoints, however many files the server may open: each link takes about 50 KiB.
-pub const ENDPOINT_SOCKETS_MAX: usize = 8_192;
-
 /// Configuration of the ingest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IngestConfig {

@@ -1,4 +1,4 @@
-use super::ENDPOINT_SOCKETS_MAX;
+use super::limits::ENDPOINT_SOCKETS_MAX;
 use crate::partitions::{Partition, PartitionError, WriterGone};
 use kvasir_engine::zmtp::EndpointError;
 use kvasir_index::IndexError;

@@ -7,6 +7,7 @@ mod answer;
 mod config;
 mod error;
 mod follower;
+mod limits;
 mod link;
 mod local;
 mod metrics;
@@ -24,8 +25,9 @@ mod turns;
 mod worker;
 
 pub use answer::{BatchAnswer, PendingAnswer, Refusal};
-pub use config::{ENDPOINT_SOCKETS_MAX, IngestConfig};
+pub use config::IngestConfig;
 pub use error::IngestError;
+pub use limits::ENDPOINT_SOCKETS_MAX;
 pub use link::{Sockets, check_endpoints};
 pub use local::{AskError, LocalIndexers, Parts};
 pub use metrics::{

@@ -217,7 +217,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("indexer-server::config", "worker options broker shard check read"),
     (
         "indexer-server::ingest",
-        "error metrics turns answer local ownership config push_source link worker registry aged follower \
+        "limits error metrics turns answer local ownership config push_source link worker registry aged follower \
          placement rank_states resume sharding testing session",
     ),
     (
