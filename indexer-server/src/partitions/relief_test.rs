@@ -131,7 +131,8 @@ fn a_partition_that_is_gone_is_not_counted() {
 
 #[test]
 fn what_cannot_be_kept_within_the_limit_does_not_stop_the_writer() {
-    let config = IndexConfig { shards: NonZeroUsize::MIN, bytes_max: Some(1) };
+    // Room for the worker itself, and for none of its blocks.
+    let config = IndexConfig { shards: NonZeroUsize::MIN, bytes_max: Some(64 << 10) };
     let partitions = Arc::new(Partitions::new(config, Limits::default()));
     let mut relief = Relief::new(Arc::clone(&partitions));
     let mut flood = Flood::new(&partitions, "m");

@@ -7,7 +7,7 @@ use kvasir_proto::pb::FILE_DESCRIPTOR_SET;
 use prost::Message;
 use std::net::SocketAddr;
 use tonic::{
-    Request, Status,
+    Request, Status, Streaming,
     client::Grpc,
     codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
     transport::{Channel, Endpoint},
@@ -76,9 +76,19 @@ impl Caller {
         self.call_all(path, &[message.encode_to_vec()]).await
     }
 
+    /// Whether a call with one message is let in, however long its answers go on.
+    pub async fn begin(&self, path: &str, message: &impl Message) -> Result<(), Status> {
+        self.open(path, &[message.encode_to_vec()]).await.map(drop)
+    }
+
     /// Calls a method with some messages, and returns all answers. A server takes a call with one request like a stream of one
     /// request.
     pub async fn call_all(&self, path: &str, messages: &[Vec<u8>]) -> Result<Vec<Bytes>, Status> {
+        let answers = self.open(path, messages).await?;
+        answers.collect::<Vec<_>>().await.into_iter().collect()
+    }
+
+    async fn open(&self, path: &str, messages: &[Vec<u8>]) -> Result<Streaming<Bytes>, Status> {
         let messages: Vec<_> = messages.iter().cloned().map(Bytes::from).collect();
         let mut request = Request::new(stream::iter(messages));
         if let Some(authorization) = &self.authorization {
@@ -88,8 +98,7 @@ impl Caller {
         let mut grpc = Grpc::new(self.channel.clone());
         grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
         let path = path.parse().map_err(|_error| Status::internal("a path"))?;
-        let answers = grpc.streaming(request, path, Raw).await?.into_inner();
-        answers.collect::<Vec<_>>().await.into_iter().collect()
+        Ok(grpc.streaming(request, path, Raw).await?.into_inner())
     }
 }
 
