@@ -11,6 +11,7 @@ use futures::stream::{self, BoxStream, SelectAll};
 use futures::{Stream, StreamExt};
 use kvasir_feed::pause::Pauses;
 use kvasir_process::nats::NatsServers;
+use kvasir_process::port::let_in;
 use kvasir_proto::broker::{LocalCall, Namespace, local_subject};
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::codec::decode;
@@ -177,5 +178,6 @@ fn read<T: prost::Message + prost::Name + Default>(question: Bytes) -> Result<Re
         let text = format_args!("the question has {bytes} bytes, the limit is {limit}");
         return Err(failed(ErrorCode::InvalidArgument, text));
     }
-    decode(question).map(Request::new)
+    // NATS knows its own users.
+    decode(question).map(let_in)
 }

@@ -2,6 +2,7 @@ use super::WorkerLoadsService;
 use crate::load::{LoadBoard, LoadConfig};
 use crate::service::ServiceConfig;
 use futures::FutureExt;
+use kvasir_process::port::let_in;
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::pb;
 use kvasir_proto::pb::worker_loads_server::WorkerLoads;
@@ -12,7 +13,7 @@ use tokio::time::{Instant, advance};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Status};
+use tonic::Status;
 
 type Stream = ReceiverStream<Result<pb::WatchLoadsResponse, Status>>;
 
@@ -32,7 +33,7 @@ fn service() -> (Arc<LoadBoard>, WorkerLoadsService) {
 async fn watch(service: &WorkerLoadsService) -> Stream {
     let (model, worker_id) = ("m".to_owned(), "w".to_owned());
     let requested = pb::WatchLoadsRequest { model, worker_id, ..Default::default() };
-    service.watch_loads(Request::new(requested)).await.expect("a stream").into_inner()
+    service.watch_loads(let_in(requested)).await.expect("a stream").into_inner()
 }
 
 fn say(board: &LoadBoard, rank: DpRank, waiting: u64) {

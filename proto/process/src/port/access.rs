@@ -28,6 +28,14 @@ pub fn principal<T>(request: &Request<T>) -> Result<Arc<Principal>, Status> {
     found.cloned().ok_or_else(|| Status::internal("the call has no principal"))
 }
 
+/// A request that comes by another way than a port, such as NATS, which has let its caller in.
+#[must_use]
+pub fn let_in<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.extensions_mut().insert(Arc::new(Principal::anyone()));
+    request
+}
+
 /// Address of the client that makes a call.
 #[must_use]
 pub fn client<T>(request: &Request<T>) -> Option<SocketAddr> {

@@ -8,7 +8,7 @@ mod limit;
 mod metrics;
 mod serve;
 
-pub use access::{Roles, client, principal};
+pub use access::{Roles, client, let_in, principal};
 pub use config::{CONNECTION_CALLS_MAX, PortConfig, UNTAKEN_TIMEOUT};
 pub use metrics::PortMetrics;
 pub use serve::{Port, ServeError, Services};
