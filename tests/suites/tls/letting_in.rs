@@ -6,9 +6,11 @@ use crate::harness::{
 };
 use anyhow::{Result, ensure};
 use kvasir_tests::client as plain;
+use kvasir_tests::server::Server;
 use kvasir_tls::Dialer;
 use rustls::version::{TLS12, TLS13};
 use std::fs;
+use std::net::SocketAddr;
 
 /// With TLS 1.3, a client's handshake is over before the server has seen its certificate: a refusal must not look like a
 /// connection that broke.
@@ -69,9 +71,15 @@ async fn a_server_must_be_of_the_authority_and_the_name() -> Result<()> {
     ensure!(ask(&dialer(&authority, None)?, &by_name).await? == 0, "by name");
     let error = ask(&dialer(&stranger, None)?, &by_name).await.expect_err("a stranger");
     ensure!(format!("{error:#}").contains("UnknownIssuer"), "{error:#}");
-    let error = ask(&dialer(&authority, None)?, &format!("https://127.0.0.2:{port}")).await;
+    let everywhere = SocketAddr::from(([0, 0, 0, 0], 0));
+    let shown = shows(&paper);
+    let shown: Vec<_> = shown.iter().map(String::as_str).collect();
+    let mut wide = Server::start_with(everywhere, everywhere, &shown).await?;
+    let by_another_name = format!("https://127.0.0.2:{}", wide.addresses.grpc.port());
+    let error = ask(&dialer(&authority, None)?, &by_another_name).await;
     let error = format!("{:#}", error.expect_err("another name"));
     ensure!(error.contains("not valid for name"), "{error}");
+    wide.stop().await;
     let error = ask(&Dialer::default(), &by_name).await.expect_err("no authority");
     ensure!(format!("{error:#}").contains("tls-ca"), "{error:#}");
     server.stop().await;

@@ -72,9 +72,9 @@ def test_a_token_says_who_calls(papers: pathlib.Path) -> None:
                 indexer.remove_worker("m", "w")
         for stranger in (None, "another-token"):
             credentials = tls_credentials(papers / "ca.pem", token=stranger)
-            with Indexer(target, credentials=credentials) as indexer:
-                with pytest.raises(RpcError, match="no identity"):
-                    indexer.list_workers()
+            refused = pytest.raises(RpcError, match="no identity")
+            with Indexer(target, credentials=credentials) as indexer, refused:
+                indexer.list_workers()
     finally:
         server.kill()
     with pytest.raises(InvalidArgumentError, match="token"):
