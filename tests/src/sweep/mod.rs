@@ -4,7 +4,7 @@
 //! - [`job`]: requests by the names of their blocks, generated or of a trace;
 //! - [`way`], [`options`], [`change`]: ways of placing requests, engines, and changes to both (pure);
 //! - [`forecast`]: when an engine would put out a first token, for the oracle (pure);
-//! - [`router`], [`replica`], [`feed`]: the cores of `router-client` and the index, or the oracle (pure);
+//! - [`router`], `replica`, [`feed`]: the cores of `router-client` and the index, or the oracle (pure);
 //! - [`cluster`]: one run, in which requests arrive whether engines keep up or not (pure);
 //! - [`capacity`]: the rate of arrivals that is 100 % of load (pure);
 //! - [`figures`]: figures of a run, and over seeds (pure);

@@ -10,7 +10,7 @@
 //! - [`changes`]: changes of the cache as events of vLLM (pure);
 //! - [`metrics`]: metrics under vLLM's names;
 //! - [`request`]: what a request asks, and how far it is (pure);
-//! - [`actor`]: the task that owns machine and sockets;
+//! - `actor`: the task that owns machine and sockets;
 //! - [`ticket`]: a request as its caller sees it;
 //! - [`engine`]: the handle.
 

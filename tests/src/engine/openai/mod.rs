@@ -13,8 +13,8 @@
 //! - [`error`]: errors in OpenAI's form;
 //! - [`client`]: one request to another engine;
 //! - [`remote`]: blocks that one engine computes and another one fetches;
-//! - [`state`]: what the routes share;
-//! - [`generate`], [`stream`]: a request from its body to its answer;
+//! - `state`: what the routes share;
+//! - `generate`, `stream`: a request from its body to its answer;
 //! - [`server`]: the routes and the port;
 //! - [`args`], [`process`]: the command line of `mock-engine`, and a handle to such a process.
 
