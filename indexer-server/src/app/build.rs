@@ -146,7 +146,7 @@ fn siblings(
 /// What asks agents, over gRPC or over the broker.
 fn agents(config: &Config, broker: Option<&Broker>) -> Agents {
     Agents {
-        dialled: LocalClients(config.dialer.clone()),
+        dialled: LocalClients(config.dialer.without_token()),
         broker: broker.map(|broker| LocalByBroker::new(broker.connection())),
     }
 }

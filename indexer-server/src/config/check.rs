@@ -188,6 +188,8 @@ fn map_source(options: &Options) -> Option<MapSource> {
 
 /// Least bytes for each shard: a worker and a table or two of each kind need some 200 KiB.
 const SHARD_BYTES_MIN: usize = 1 << 20;
+/// Share of the limit that may be used by what cannot be shed: workers, sources, ranks and partitions.
+const FIXED_FRACTION: usize = 2;
 
 fn index(options: &Options) -> Result<IndexConfig, ConfigError> {
     let shards = options.index_shards;
@@ -204,5 +206,6 @@ fn index(options: &Options) -> Result<IndexConfig, ConfigError> {
         );
         return Err(ConfigError::invalid("max-index-bytes", why));
     }
-    Ok(IndexConfig { shards: counted, bytes_max })
+    let fixed_bytes_max = bytes_max.map(|bytes| bytes / FIXED_FRACTION);
+    Ok(IndexConfig { shards: counted, bytes_max, fixed_bytes_max })
 }

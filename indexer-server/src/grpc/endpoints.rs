@@ -6,6 +6,8 @@ use kvasir_proto::convert::Registration;
 use std::{fmt, net::IpAddr, str::FromStr};
 use tonic::codegen::http::Uri;
 
+/// Label by which gateways find a worker's engine.
+const ENGINE_LABEL: &str = "http";
 /// Most entries of the operator's list.
 pub const ENDPOINT_PLACES_MAX: usize = 256;
 
@@ -93,7 +95,14 @@ impl<'a> Host<'a> {
             }
             Self::Name(name) => {
                 let name = name.trim_end_matches('.').to_ascii_lowercase();
-                name == "localhost" || name.ends_with(".localhost")
+                // Resolvers read numbers as addresses, such as 127.1 and 0x7f000001.
+                let last = name.rsplit('.').next().unwrap_or_default();
+                let is_number = last.starts_with("0x")
+                    || (!last.is_empty() && last.bytes().all(|byte| byte.is_ascii_digit()));
+                is_number
+                    || name.contains('%')
+                    || name == "localhost"
+                    || name.ends_with(".localhost")
             }
         }
     }
@@ -147,11 +156,15 @@ impl EndpointRules {
                 allowed.map_err(|why| refused(field, why))?;
             }
         }
-        // The URL was read with the registration.
-        let url = registration.local_indexer.as_ref().map(|url| (url, url.parse::<Uri>()));
-        if let Some((url, Ok(uri))) = url {
-            let allowed = self.check_host(uri.host().unwrap_or_default(), caller, is_admin);
-            let field = "local_indexer_endpoint";
+        // Gateways send prompts to the engine that the label names.
+        for (field, url) in [
+            ("local_indexer_endpoint", registration.local_indexer.as_ref()),
+            ("profile.labels.http", registration.profile.labels.get(ENGINE_LABEL)),
+        ] {
+            let Some(url) = url else { continue };
+            let uri = url.parse::<Uri>().ok();
+            let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
+            let allowed = self.check_host(host, caller, is_admin);
             allowed.map_err(|why| EndpointRefused { field, endpoint: url.clone(), why })?;
         }
         Ok(())

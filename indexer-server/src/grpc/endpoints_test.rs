@@ -71,6 +71,9 @@ fn near_addresses_are_for_the_operator_alone() {
         "tcp://0.0.0.0:1",
         "tcp://localhost:1",
         "tcp://LOCALHOST:1",
+        "tcp://127.1:1",
+        "tcp://2130706433:1",
+        "tcp://0x7f000001:1",
     ];
     for endpoint in near {
         let text = refusal(&rules(&[]), &socket(endpoint), true).expect(endpoint);
@@ -95,6 +98,16 @@ fn replay_sockets_and_agents_are_checked_too() {
     let text = refusal(&rules(&[]), &agent("http://10.9.9.9:50052"), false).expect("far");
     assert!(text.starts_with("local_indexer_endpoint"), "{text}");
     assert!(refusal(&rules(&[]), &agent("http://[::1]:50052"), true).is_some());
+    let engine = |url: &str| {
+        let mut registration = agent("");
+        registration.profile.labels.insert("http".to_owned(), url.to_owned());
+        registration
+    };
+    assert_eq!(refusal(&rules(&[]), &engine("http://10.1.2.3:8000"), false), None);
+    for url in ["http://169.254.169.254/", "http://10.9.9.9:8000", "no URL"] {
+        let text = refusal(&rules(&[]), &engine(url), false).expect(url);
+        assert!(text.starts_with("profile.labels.http"), "{text}");
+    }
 }
 
 #[test]

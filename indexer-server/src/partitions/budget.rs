@@ -11,9 +11,6 @@ use std::sync::{
 /// grows no more: an index uses any free place, however small, once this share of its slots is free.
 const FREE_FRACTION: usize = 8;
 
-/// Share of the limit that may be used by what cannot be shed: workers, sources, ranks and partitions.
-const FIXED_FRACTION: usize = 2;
-
 /// Bytes of a shard that holds nothing, with its part of the partition: 2 KiB as measured.
 pub(super) const SHARD_BYTES: usize = 2 << 10;
 
@@ -88,6 +85,8 @@ impl Limit {
 #[derive(Debug, Default)]
 pub struct Budget {
     limit: Option<Limit>,
+    /// Most bytes of what cannot be shed.
+    fixed_max: Option<usize>,
     allocated: CachePadded<AtomicUsize>,
     free: CachePadded<AtomicUsize>,
     /// Bytes that cannot be shed.
@@ -97,10 +96,10 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget with a limit in bytes, if any.
+    /// A budget with a limit in bytes, if any, and one on the part that cannot be shed.
     #[must_use]
-    pub fn new(limit: Option<usize>) -> Self {
-        Self { limit: limit.map(Limit), ..Self::default() }
+    pub fn new(limit: Option<usize>, fixed_max: Option<usize>) -> Self {
+        Self { limit: limit.map(Limit), fixed_max, ..Self::default() }
     }
 
     /// Most bytes that may be allocated, over all shards.
@@ -125,7 +124,7 @@ impl Budget {
     #[must_use]
     pub fn room(&self) -> Option<usize> {
         let fixed = self.fixed.load(Relaxed);
-        self.limit.map(|Limit(bytes)| (bytes / FIXED_FRACTION).saturating_sub(fixed))
+        self.fixed_max.map(|max| max.saturating_sub(fixed))
     }
 
     /// Blocks shed so far.
@@ -256,8 +255,8 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_shed_may_take_half() {
-        let budget = Arc::new(Budget::new(Some(4 * SHARD_BYTES)));
+    fn what_cannot_be_shed_has_a_limit_of_its_own() {
+        let budget = Arc::new(Budget::new(Some(4 * SHARD_BYTES), Some(2 * SHARD_BYTES)));
         assert_eq!(budget.room(), Some(2 * SHARD_BYTES));
         let sizes = [ShardSize::new(&budget), ShardSize::new(&budget)];
         assert_eq!(budget.room(), Some(0));
@@ -269,7 +268,7 @@ mod tests {
 
     #[test]
     fn shards_are_counted_while_they_are_there() {
-        let budget = Arc::new(Budget::new(Some(100)));
+        let budget = Arc::new(Budget::new(Some(100), None));
         let sizes = [ShardSize::new(&budget), ShardSize::new(&budget)];
         sizes[0].set(bytes(60, 20));
         sizes[1].set(bytes(50, 5));

@@ -10,4 +10,6 @@ pub struct IndexConfig {
     pub shards: NonZeroUsize,
     /// Most bytes of all shards together, if there is a limit.
     pub bytes_max: Option<usize>,
+    /// Most bytes of what cannot be shed (workers, sources, ranks and partitions), if there is a limit.
+    pub fixed_bytes_max: Option<usize>,
 }

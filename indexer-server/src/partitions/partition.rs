@@ -217,7 +217,7 @@ impl Partitions {
     /// None yet.
     #[must_use]
     pub fn new(config: IndexConfig, limits: Limits) -> Self {
-        let budget = Arc::new(Budget::new(config.bytes_max));
+        let budget = Arc::new(Budget::new(config.bytes_max, config.fixed_bytes_max));
         Self { map: DashMap::new(), config, limits, budget }
     }
 

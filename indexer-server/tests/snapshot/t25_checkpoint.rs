@@ -71,7 +71,7 @@ impl Server {
     async fn start(folder: &Path) -> Self {
         let limits = Limits { changes: Some(ChangeLimits::default()), ..Limits::default() };
         let partitions = Arc::new(Partitions::new(
-            IndexConfig { shards: NonZeroUsize::MIN, bytes_max: None },
+            IndexConfig { shards: NonZeroUsize::MIN, bytes_max: None, fixed_bytes_max: None },
             limits,
         ));
         let mut registry = Registry::default();

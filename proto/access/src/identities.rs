@@ -149,6 +149,9 @@ impl Identities {
 
 /// What serde says may quote a value, which may be a token in the wrong place.
 fn problem(message: &str) -> String {
+    if message.contains("unknown variant") {
+        return "a role is none of query, publish and admin".to_owned();
+    }
     let quotes_value = message.contains("invalid value") || message.contains("invalid type");
     if quotes_value { "a value has the wrong type".to_owned() } else { message.to_owned() }
 }

@@ -128,6 +128,13 @@ impl Dialer {
         Ok(Self { token: Some(Token::open(file)?), ..self })
     }
 
+    /// The same without the token, for servers that others name: these must not learn it. They know this client by its
+    /// certificate.
+    #[must_use]
+    pub fn without_token(&self) -> Self {
+        Self { tls: self.tls.clone(), token: None }
+    }
+
     /// Checks that a target can be used.
     ///
     /// # Errors

@@ -74,6 +74,8 @@ impl ApiRequest {
         let Value::Object(mut body) = body else {
             return Err(ApiError::malformed("The body must be a JSON object"));
         };
+        // Where engines fetch keys and values from is not for clients to say.
+        body.remove("kv_transfer_params");
         let extension = Extension::read(body.remove("nvext").as_ref())?;
         let model = body.get("model").and_then(Value::as_str).filter(|model| !model.is_empty());
         let model =

@@ -3,7 +3,7 @@
 use crate::discovery::agents;
 use crate::fleet::Listing;
 use crate::reports::KvMetricsAggregator;
-use kvasir_proto::convert::WorkerLoad;
+use kvasir_proto::convert::{WorkerAddress, WorkerLoad};
 use kvasir_proto::pb;
 use kvasir_proto::pb::worker_loads_client::WorkerLoadsClient;
 use kvasir_proto::types::{PartitionKey, WorkerId};
@@ -63,6 +63,7 @@ async fn read(
         }
     };
     let mut client = WorkerLoadsClient::new(channel);
+    let own = WorkerAddress { partition: partition.clone(), worker: worker.clone() };
     loop {
         let request = pb::WatchLoadsRequest {
             model: partition.model().to_owned(),
@@ -75,7 +76,8 @@ async fn read(
                 let mut stream = stream.into_inner();
                 while let Ok(Some(answer)) = stream.message().await {
                     let loads = answer.loads.into_iter().map(WorkerLoad::try_from);
-                    for load in loads.flatten() {
+                    // An agent speaks for its own worker.
+                    for load in loads.flatten().filter(|load| load.address == own) {
                         // Beyond the limit on ranks it is dropped.
                         let _taken = reports.report(load);
                     }

@@ -89,7 +89,7 @@ impl Routing {
             discovery: Arc::new(discovery?),
             discovery_interval: config.discovery_interval,
             sync_status: Arc::default(),
-            dialer: config.dialer.clone(),
+            dialer: config.dialer.without_token(),
             nats: config.nats.clone(),
             recorder,
             writer,

@@ -48,6 +48,10 @@ impl Gateway {
         let tenant = &self.config.tenant;
         let unknown = || ApiError::unknown_model(&request.model, &self.models_of(caller));
         let target = directory.target(tenant, &request.model).ok_or_else(unknown)?;
+        // An adapter needs its model, too.
+        if !caller.sees(tenant, target.partition.model()) {
+            return Err(unknown());
+        }
         let partition = self.parts.fleet.partition(&target.partition).ok_or_else(unknown)?;
         let engines = directory.addresses(&target.partition);
         let found = self.parts.tokens.of(&request, &engines).await?;
