@@ -16,7 +16,7 @@ use tokio::time::Instant;
 /// How often files are looked at, at most: at the next use after so long.
 pub const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Makes a value of files, which are given in the order of their sources.
+/// Builds the value from the contents of the files, in the order of the sources.
 type Make<T> = dyn Fn(&[Contents]) -> Result<T, TlsError> + Send + Sync;
 
 /// A value that is made of files. Each value is made of one reading of all files.

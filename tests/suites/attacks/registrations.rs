@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tonic::Code;
 
-/// Most sockets of endpoints, however many files the server may open.
+/// Limit on sockets to workers' endpoints, even if the process may open more files.
 const SOCKETS_MAX: usize = 8_192;
 /// Connections that register at a time.
 const ATTACKERS: usize = 8;

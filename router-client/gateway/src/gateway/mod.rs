@@ -228,7 +228,7 @@ impl Gateway {
         Err(ApiError::failed(format!("No worker answered. {}", failures.join("; "))))
     }
 
-    /// Sends a request to one worker, with its prompt computed by a prefill worker if one was chosen.
+    /// Sends a request to its decode worker. If a prefill worker was chosen, that worker computes the prompt first.
     async fn attempt(
         self: &Arc<Self>,
         job: &Job,

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 /// Most bytes of an answer.
 pub const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// Sends a request to `HOST:PORT` and reads the whole answer within `time`.
+/// Sends a request to `HOST:PORT` and reads the whole response. Fails if that takes longer than `time`.
 ///
 /// # Errors
 /// If there is none in time, or it is too long.

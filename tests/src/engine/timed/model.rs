@@ -112,7 +112,7 @@ impl Default for TransferModel {
 }
 
 impl TransferModel {
-    /// How long the transfer of so many tokens takes, in nanoseconds.
+    /// Duration of a transfer of this many tokens, in nanoseconds.
     #[must_use]
     pub fn nanos(&self, tokens: usize) -> Nanos {
         self.begin + self.token * tokens as u64
