@@ -173,12 +173,15 @@ mod tests {
             "model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": true,
             "stream_options": {"include_usage": true}, "temperature": "the engine's business",
             "nvext": {"agent_hints": {"osl": 3}}, "cache_salt": "s",
+            "kv_transfer_params": {"do_remote_prefill": true, "remote_host": "10.0.0.1"},
         });
         let chat = read(Kind::Chat, &body).expect("a request");
         assert!(chat.is_stream && chat.wants_usage);
         assert_eq!((chat.model.as_str(), chat.cache_salt()), ("m", "s"));
         assert_eq!(chat.hints().expected_output_tokens, Some(3));
         assert!(!chat.body.contains_key("nvext") && chat.body.contains_key("temperature"));
+        // A client would choose where the engine connects to.
+        assert!(!chat.body.contains_key("kv_transfer_params"), "{:?}", chat.body);
     }
 
     #[test]

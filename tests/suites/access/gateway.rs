@@ -1,7 +1,7 @@
 //! The gateway takes tokens as API keys.
 
 use crate::fixture;
-use crate::side::{ask, status};
+use crate::side::{ask, send, status};
 use anyhow::{Result, ensure};
 use kvasir_proto::pb;
 use kvasir_tests::client;
@@ -14,6 +14,7 @@ const IDENTITIES: &[fixture::Identity] = &[
     ("all", "roles = [\"query\"]"),
     ("one", "roles = [\"query\"]\nmodels = [\"m1\"]"),
     ("other-tenant", "roles = [\"query\"]\ntenants = [\"a\"]"),
+    ("adapter", "roles = [\"query\"]\nmodels = [\"tuned\"]"),
     ("publisher", "roles = [\"publish\"]\nworkers = [\"*\"]"),
 ];
 /// Longest time until the gateway knows the workers.
@@ -34,6 +35,7 @@ async fn an_api_key_is_the_token_of_an_identity() -> Result<()> {
             model: model.to_owned(),
             block_size: 16,
             profile: Some(profile),
+            lora_names: vec![pb::LoraName { id: 1, name: "tuned".to_owned() }],
             ..Default::default()
         };
         indexer.register_worker(request).await?;
@@ -58,6 +60,12 @@ async fn an_api_key_is_the_token_of_an_identity() -> Result<()> {
         let answer = ask(at, "GET", path, Some(token)).await?;
         ensure!(status(&answer)? == 404 && answer.contains("model_not_found"), "{answer}");
     }
+    // An adapter's name opens no base model. With both, the gateway goes on to ask for tokens.
+    let body = "{\"model\": \"tuned\", \"prompt\": \"hi\"}";
+    let answer = send(at, "POST", "/v1/completions", Some("adapter"), body).await?;
+    ensure!(status(&answer)? == 404 && answer.contains("model_not_found"), "{answer}");
+    let answer = send(at, "POST", "/v1/completions", Some("all"), body).await?;
+    ensure!(!answer.contains("model_not_found") && status(&answer)? != 401, "{answer}");
     for token in [None, Some("unknown")] {
         for (method, path) in [("GET", "/v1/models"), ("POST", "/v1/completions"), ("GET", "/none")]
         {

@@ -14,13 +14,25 @@ pub async fn ask(
     path: &str,
     token: Option<&str>,
 ) -> Result<String> {
+    send(address, method, path, token, "").await
+}
+
+/// The whole answer to a request with a body.
+pub async fn send(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    token: Option<&str>,
+    body: &str,
+) -> Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     let header = token.map(|token| format!("authorization: Bearer {token}\r\n"));
     let header = header.unwrap_or_default();
-    let head = format!(
-        "{method} {path} HTTP/1.1\r\nhost: side\r\n{header}content-length: 0\r\nconnection: close\r\n\r\n"
+    let length = body.len();
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nhost: side\r\n{header}content-length: {length}\r\nconnection: close\r\n\r\n{body}"
     );
-    stream.write_all(head.as_bytes()).await?;
+    stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
     Ok(answer)
