@@ -7,6 +7,7 @@
 //!   HTTP side.
 //! - [`workload`]: prompts for engines: a seeded generator, and traces.
 //! - [`server`], [`client`]: an `indexer-server` process and queries to it.
+//! - [`raw_codec`]: gRPC messages as their bytes.
 //! - [`nats`]: a real nats-server process.
 //! - [`place`]: free ports, and the folder for downloads.
 //! - [`demo`]: all of these together, as the demo.
@@ -23,6 +24,7 @@ pub mod workload;
 pub mod client;
 pub mod nats;
 pub mod place;
+pub mod raw_codec;
 pub mod server;
 
 pub mod demo;

@@ -2,56 +2,18 @@
 //! generator itself does is the same for every server, and little.
 
 use anyhow::Result;
-use bytes::{Buf, BufMut, Bytes};
+use bytes::Bytes;
+use kvasir_tests::raw_codec::RawCodec;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio_stream::Stream;
 use tonic::client::Grpc;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder, Streaming};
+use tonic::codec::Streaming;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Bytes in, bytes out.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct RawCodec;
-
-impl Codec for RawCodec {
-    type Encode = Bytes;
-    type Decode = Bytes;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self
-    }
-}
-
-impl Encoder for RawCodec {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, message: Bytes, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        out.reserve(message.len());
-        out.put(message);
-        Ok(())
-    }
-}
-
-impl Decoder for RawCodec {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, source: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(source.copy_to_bytes(source.remaining())))
-    }
-}
 
 /// One connection to a server, and the two calls that it is measured by.
 #[derive(Debug, Clone)]

@@ -1,55 +1,17 @@
 //! Any call of any service, by its path, with a message that is encoded already.
 
 use anyhow::{Context, Result};
-use bytes::{Buf, BufMut, Bytes};
+use bytes::Bytes;
 use futures::{StreamExt, stream};
 use kvasir_proto::pb::FILE_DESCRIPTOR_SET;
+use kvasir_tests::raw_codec::RawCodec;
 use prost::Message;
 use std::net::SocketAddr;
 use tonic::{
     Request, Status, Streaming,
     client::Grpc,
-    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
     transport::{Channel, Endpoint},
 };
-
-/// Messages as their bytes.
-#[derive(Debug, Clone, Copy, Default)]
-struct Raw;
-
-impl Codec for Raw {
-    type Encode = Bytes;
-    type Decode = Bytes;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self
-    }
-}
-
-impl Encoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, item: Bytes, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        to.put(item);
-        Ok(())
-    }
-}
-
-impl Decoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(from.copy_to_bytes(from.remaining())))
-    }
-}
 
 /// A connection on which anything can be called.
 #[derive(Debug, Clone)]
@@ -98,7 +60,7 @@ impl Caller {
         let mut grpc = Grpc::new(self.channel.clone());
         grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
         let path = path.parse().map_err(|_error| Status::internal("a path"))?;
-        Ok(grpc.streaming(request, path, Raw).await?.into_inner())
+        Ok(grpc.streaming(request, path, RawCodec).await?.into_inner())
     }
 }
 
