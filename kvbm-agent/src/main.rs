@@ -1,9 +1,8 @@
 //! Entry of the process: configuration, then the agent. Nothing else.
 
-use kvasir_process::config::{Action, warn_of_unknown_variables};
-use kvasir_process::entry::{answer, refuse, start, stop_signal};
+use kvasir_process::entry;
 use kvbm_agent::app;
-use kvbm_agent::config::{self, Config, Options, PROGRAM};
+use kvbm_agent::config::{self, Options};
 use mimalloc::MiMalloc;
 use std::env;
 use std::process::ExitCode;
@@ -12,19 +11,6 @@ use std::process::ExitCode;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    match config::read(env::args_os()) {
-        Ok(Action::Print(text)) => answer(&text),
-        Ok(Action::Run(config)) => {
-            let log = config.log.clone();
-            start(PROGRAM, &log, || run(*config))
-        }
-        Err(error) => refuse(PROGRAM, &error.to_string()),
-    }
-}
-
-async fn run(config: Config) -> anyhow::Result<()> {
-    let signal = stop_signal()?;
-    warn_of_unknown_variables::<Options>();
-    Box::pin(app::run(config, signal)).await?;
-    Ok(())
+    let read = config::read(env::args_os());
+    entry::main::<Options, _, _, _>(read, |config| &config.log, app::run)
 }

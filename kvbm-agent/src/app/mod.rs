@@ -6,16 +6,14 @@ mod view;
 use crate::agent::{Agent, AgentError};
 use crate::config::Config;
 use kvasir_process::http;
+use kvasir_process::program::{ListenError, listen};
 use kvasir_process::tasks::{self, EndError, Ended, Tasks};
 use kvasir_process::telemetry::{Metrics, Readiness, new_registry};
 use metrics::AgentMetrics;
 use std::future::pending;
-use std::io;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::select;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -31,15 +29,8 @@ pub enum RunError {
     #[error(transparent)]
     Agent(#[from] AgentError),
     /// The side port cannot be opened.
-    #[error(
-        "http-listen: cannot listen on {address}: {error}; choose another address with --http-listen"
-    )]
-    Http {
-        /// The address.
-        address: SocketAddr,
-        /// Why.
-        error: io::Error,
-    },
+    #[error(transparent)]
+    Http(#[from] ListenError),
     /// A task failed, or stopping took longer than it may: then an index may lack the last batches.
     #[error(transparent)]
     End(#[from] EndError),
@@ -51,10 +42,7 @@ pub enum RunError {
 /// # Errors
 /// If a port cannot be had, what is configured does not go together, or stopping takes too long.
 pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(), RunError> {
-    let address = config.http.listen;
-    let failed = |error| RunError::Http { address, error };
-    let listener = TcpListener::bind(address).await.map_err(failed)?;
-    let http_address = listener.local_addr().map_err(failed)?;
+    let (listener, http_address) = listen("http-listen", config.http.listen).await?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }

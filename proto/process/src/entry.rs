@@ -1,11 +1,12 @@
 //! From `main` to the runtime and to the exit code.
 
 use crate::causes::causes;
-use crate::config::ConfigError;
+use crate::config::{Action, ConfigError, Options, warn_of_unknown_variables};
 use crate::descriptors;
 use crate::telemetry::{LogConfig, LoggingError, start_logging};
 use std::{
     io::{self, Write},
+    pin::Pin,
     process::ExitCode,
     time::Duration,
 };
@@ -20,9 +21,38 @@ const EXIT_USAGE: u8 = 64;
 /// Longest wait for tasks that still run after the stop.
 const RUNTIME_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Ready once the process is asked to stop.
+pub type StopSignal = Pin<Box<dyn Future<Output = ()>>>;
+
+/// `main` of a program with the options `O`: prints what its command line asks for, or runs `work` with the configuration
+/// that was read, until it ends by itself or by the signal. `log` finds the configuration of logging.
+pub fn main<O, C, E, F>(
+    read: Result<Action<C>, ConfigError>,
+    log: impl FnOnce(&C) -> &LogConfig,
+    work: impl FnOnce(C, StopSignal) -> F,
+) -> ExitCode
+where
+    O: Options,
+    E: Into<anyhow::Error>,
+    F: Future<Output = Result<(), E>>,
+{
+    match read {
+        Ok(Action::Print(text)) => print(&mut io::stdout(), &text, ExitCode::SUCCESS),
+        Ok(Action::Run(config)) => {
+            let log = log(&config).clone();
+            start(O::PROGRAM, &log, async || {
+                let signal = stop_signal()?;
+                warn_of_unknown_variables::<O>();
+                work(*config, Box::pin(signal)).await.map_err(Into::into)
+            })
+        }
+        Err(error) => refuse(O::PROGRAM, &error.to_string()),
+    }
+}
+
 /// Runs `work` on a runtime of its own, with logging, as the process `name`. An error that a [`ConfigError`]
 /// caused exits with the code of bad usage.
-pub fn start<F>(name: &'static str, log: &LogConfig, work: impl FnOnce() -> F) -> ExitCode
+fn start<F>(name: &'static str, log: &LogConfig, work: impl FnOnce() -> F) -> ExitCode
 where
     F: Future<Output = anyhow::Result<()>>,
 {
@@ -61,13 +91,8 @@ where
     runtime.block_on(async { Box::pin(work()).await })
 }
 
-/// Prints the requested text to standard output.
-pub fn answer(text: &str) -> ExitCode {
-    print(&mut io::stdout(), text, ExitCode::SUCCESS)
-}
-
 /// Reports an invalid configuration.
-pub fn refuse(name: &str, text: &str) -> ExitCode {
+fn refuse(name: &str, text: &str) -> ExitCode {
     report(name, text, ExitCode::from(EXIT_USAGE))
 }
 
@@ -89,7 +114,7 @@ fn print(to: &mut impl Write, text: &str, code: ExitCode) -> ExitCode {
 ///
 /// # Errors
 /// If the signals cannot be listened to.
-pub fn stop_signal() -> io::Result<impl Future<Output = ()>> {
+fn stop_signal() -> io::Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(async move {

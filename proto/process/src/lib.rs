@@ -16,6 +16,7 @@
 //! - [`http`]: the side port: `/metrics`, `/livez`, `/readyz`.
 //! - [`answer_timer`]: timeouts of answers in parts.
 //! - [`tasks`]: tasks by name, each joined.
+//! - [`program`]: a running program, stopped in order.
 //! - [`entry`]: from `main` to the runtime and to the exit code.
 
 pub mod causes;
@@ -51,5 +52,7 @@ pub mod http;
 pub mod answer_timer;
 
 pub mod tasks;
+
+pub mod program;
 
 pub mod entry;

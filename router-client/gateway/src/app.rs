@@ -8,19 +8,16 @@ use crate::server::{ServerLimits, serve};
 use crate::tokens::{FileError, Renderer, Tokens};
 use kvasir_process::http;
 use kvasir_process::net::ConnectionMetrics;
-use kvasir_process::tasks::{self, EndError, Ended, Tasks};
+use kvasir_process::program::{ListenError, Program, listen};
+use kvasir_process::tasks::{EndError, Tasks};
 use kvasir_process::telemetry::{Metrics, Readiness, encode_counter, new_registry};
 use kvasir_router::metrics::RequestMetrics;
 use kvasir_router::routing::{Routing, RoutingError};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
-use std::net::SocketAddr;
-use std::pin::pin;
+use std::fmt;
 use std::sync::Arc;
-use std::{fmt, io};
 use tokio::net::TcpListener;
-use tokio::select;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Why the process ends, other than by a signal.
@@ -33,30 +30,11 @@ pub enum RunError {
     #[error(transparent)]
     Tokenizer(#[from] FileError),
     /// A port cannot be opened.
-    #[error(
-        "{option}: cannot listen on {address}: {error}; choose another address with --{option}"
-    )]
-    Listen {
-        /// The option.
-        option: &'static str,
-        /// The address.
-        address: SocketAddr,
-        /// Why.
-        error: io::Error,
-    },
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// A task failed, or stopping took longer than it may.
     #[error(transparent)]
     End(#[from] EndError),
-}
-
-/// What runs in the background.
-struct Running {
-    tasks: Tasks,
-    /// The side port and the file of requests, which stop last.
-    side: Tasks,
-    stop: CancellationToken,
-    stop_side: CancellationToken,
-    readiness: Readiness,
 }
 
 /// Runs a gateway until `signal` is ready, then stops in order: first the port, once its requests are answered, and all that
@@ -65,51 +43,19 @@ struct Running {
 /// # Errors
 /// If a file or a port cannot be had, a task fails, or stopping takes too long.
 pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(), RunError> {
-    let (listener, http_listener) = listen(&config).await?;
+    let (listener, api) = listen("listen", config.process.listen).await?;
+    let (http_listener, http) = listen("http-listen", config.process.http.listen).await?;
+    tracing::info!(%api, %http, "listening");
     let drain_timeout = config.process.drain_timeout;
-    let mut running = start(config, listener, http_listener)?;
-    let fault = select! {
-        () = pin!(signal) => None,
-        fault = running.tasks.next_ended() => fault,
-        fault = running.side.next_ended() => fault,
-    };
-    if let Some(Ended { name, outcome }) = &fault {
-        tracing::error!(task = name, ?outcome, "a task ended early: the gateway stops");
-    }
-    let stopping = running.readiness.hold("stopping");
-    tracing::info!("stopping");
-    let deadline = Instant::now() + drain_timeout;
-    running.stop.cancel();
-    let is_stopped = running.tasks.end(deadline).await;
-    // Until now it showed that the gateway stops.
-    running.stop_side.cancel();
-    let is_clean = running.side.end(deadline).await && is_stopped;
-    drop(stopping);
-    tasks::end(fault, is_clean, drain_timeout)?;
-    tracing::info!("stopped");
-    Ok(())
-}
-
-async fn listen(config: &Config) -> Result<(TcpListener, TcpListener), RunError> {
-    let bind = async |option, address| {
-        let bound = TcpListener::bind(address).await;
-        bound.map_err(|error| RunError::Listen { option, address, error })
-    };
-    let api = bind("listen", config.process.listen).await?;
-    let http = bind("http-listen", config.process.http.listen).await?;
-    tracing::info!(
-        api = api.local_addr().ok().map(tracing::field::display),
-        http = http.local_addr().ok().map(tracing::field::display),
-        "listening"
-    );
-    Ok((api, http))
+    let program = start(config, listener, http_listener)?;
+    Ok(program.run(signal, drain_timeout).await?)
 }
 
 fn start(
     config: Config,
     listener: TcpListener,
     http_listener: TcpListener,
-) -> Result<Running, RunError> {
+) -> Result<Program, RunError> {
     let mut routing = Routing::new(&config.routing)?;
     let mut registry = new_registry();
     let route_metrics = RequestMetrics::registered(&mut registry);
@@ -163,7 +109,7 @@ fn start(
     side.spawn("http", async { Ok(http.await?) });
     routing.start_recorder(&mut side, &stop_side);
     routing.start(&mut tasks, &stop, unlisted);
-    Ok(Running { tasks, side, stop, stop_side, readiness })
+    Ok(Program { tasks, stop, side, stop_side, readiness })
 }
 
 /// How often tokens of earlier prompts served.

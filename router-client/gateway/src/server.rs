@@ -11,19 +11,17 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http_body_util::BodyExt;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::server::conn::http1;
 use hyper::{Method, Uri};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use kvasir_access::{Principal, Role};
 use kvasir_process::access::Guard;
+use kvasir_process::http::serve_connection;
 use kvasir_process::net::{
     ConnectionLimits, ConnectionMetrics, LimitedListener, Patience, Peer, PeerLimits,
 };
-use kvasir_process::tls::{Accepting, Socket, warn_if_open};
+use kvasir_process::tls::{Accepting, warn_if_open};
 use kvasir_tls::{Protocol, ServerTls};
 use serde_json::Value;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -101,7 +99,8 @@ pub async fn serve(
             socket = accepting.accept() => {
                 let caller = Caller { guard: guard.clone(), peer: Arc::clone(socket.peer()) };
                 let pages = pages.clone().layer(from_fn_with_state(caller, identify));
-                connections.spawn(answer(socket, pages, stop.clone()));
+                let service = TowerToHyperService::new(pages);
+                connections.spawn(serve_connection(socket, service, HEAD_TIMEOUT, stop.clone()));
             }
         }
     }
@@ -133,24 +132,6 @@ async fn identify(State(caller): State<Caller>, mut request: Request, next: Next
     }
     request.extensions_mut().insert(principal);
     next.run(request).await
-}
-
-/// Answers the requests of a connection.
-async fn answer(socket: Socket, pages: Router, stop: CancellationToken) {
-    let service = TowerToHyperService::new(pages);
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-    let mut serving = pin!(builder.serve_connection(TokioIo::new(socket), service));
-    let ended = select! {
-        ended = serving.as_mut() => ended,
-        () = stop.cancelled() => {
-            serving.as_mut().graceful_shutdown();
-            serving.await
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended");
-    }
 }
 
 async fn chat(

@@ -60,6 +60,7 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("config", &["environment", "telemetry"]),
             ("nats", &["config", "text"]),
             ("options", &["access", "config", "http", "nats", "telemetry", "text"]),
+            ("program", &["tasks", "telemetry"]),
             ("entry", &["causes", "config", "descriptors", "telemetry"]),
         ],
     ),

@@ -11,14 +11,24 @@ use crate::{
     telemetry::{Metrics, Readiness},
     tls::{Accepting, Socket, warn_if_open},
 };
-use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{
+    Request, Response,
+    body::{Body, Incoming},
+    server::conn::http1,
+    service::{Service, service_fn},
+};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kvasir_tls::{Protocol, ServerTls};
 use pages::{Pages, Sees};
 use prometheus_client::registry::Registry;
-use std::{convert::Infallible, io, net::SocketAddr, pin::pin, sync::Arc, thread, time::Duration};
+use std::{
+    convert::Infallible, error::Error, io, net::SocketAddr, pin::pin, sync::Arc, thread,
+    time::Duration,
+};
 use tokio::{net::TcpListener, runtime::Builder, select, sync::oneshot};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Most connections at a time.
 pub const CONNECTIONS_MAX: usize = 256;
@@ -108,7 +118,7 @@ async fn listen(
     Ok(())
 }
 
-/// Answers the requests of a connection. HTTP/1 only.
+/// Answers the requests of a connection of the side port.
 async fn answer(
     socket: Socket,
     access: Option<Access>,
@@ -123,8 +133,22 @@ async fn answer(
         });
         async move { Ok::<_, Infallible>(pages.answer(request, sees).await) }
     });
+    serve_connection(socket, service, HEAD_TIMEOUT, stop).await;
+}
+
+/// Answers the requests of a connection by `service`, until `stop` is cancelled and the one under way is answered. HTTP/1
+/// only. `head_timeout` is for the head of a request, on a new or a kept-alive connection.
+pub async fn serve_connection<S, B>(
+    socket: Socket,
+    service: S,
+    head_timeout: Duration,
+    stop: CancellationToken,
+) where
+    S: Service<Request<Incoming>, Response = Response<B>, Error: Into<BoxError>>,
+    B: Body<Error: Into<BoxError>> + 'static,
+{
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
+    builder.timer(TokioTimer::new()).header_read_timeout(head_timeout);
     let mut serving = pin!(builder.serve_connection(TokioIo::new(socket), service));
     let ended = select! {
         ended = serving.as_mut() => ended,
@@ -134,6 +158,6 @@ async fn answer(
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection of the side port failed");
+        tracing::debug!(%error, "an HTTP connection failed");
     }
 }
