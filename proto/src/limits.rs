@@ -29,8 +29,16 @@ pub const WORKER_RANKS_MAX: usize = 1_024;
 pub const WORKER_ENDPOINTS_MAX: usize = 64;
 /// Most sources of one worker: endpoints and publishers together.
 pub const WORKER_SOURCES_MAX: usize = 128;
-/// Past incarnations of a source that are remembered, so that none of them comes back.
-pub const SOURCE_PAST_INCARNATIONS_MAX: usize = 8;
+/// Past incarnations of a source that a server remembers, so that none of them comes back.
+pub const SOURCE_PAST_INCARNATIONS_MAX: usize = 64;
+/// Past incarnations of a source in a dump, or in an agent's journal: the latest.
+pub const TOLD_PAST_INCARNATIONS_MAX: usize = 8;
+/// Highest sequence number of a batch.
+pub const SEQUENCE_MAX: u64 = (1 << 63) - 1;
+/// A batch whose number is so far beyond the next one, or further, is not believed.
+pub const SEQUENCES_AHEAD_MAX: u64 = 1 << 32;
+/// Highest number of the first batch of an incarnation whose hello does not state `first_sequence`.
+pub const UNSTATED_FIRST_SEQUENCE_MAX: u64 = (1 << 48) - 1;
 /// Most names of numbered LoRA adapters in one registration.
 pub const WORKER_LORA_NAMES_MAX: usize = 1_024;
 /// Most media with a time to live in one registration.
@@ -105,5 +113,9 @@ const _: () = assert!(
         <= LIST_PAGE_BYTES_MAX
 );
 const _: () = assert!(LIST_PAGE_BYTES_MAX * 2 <= GRPC_MESSAGE_BYTES_MAX);
+const _: () = assert!(TOLD_PAST_INCARNATIONS_MAX <= SOURCE_PAST_INCARNATIONS_MAX);
+// The number after the highest, and one that is as far ahead as can be believed, are numbers.
+const _: () = assert!(UNSTATED_FIRST_SEQUENCE_MAX < SEQUENCE_MAX);
+const _: () = assert!(SEQUENCE_MAX.checked_add(SEQUENCES_AHEAD_MAX).is_some());
 // A record is at most 64 bytes on the wire.
 const _: () = assert!(DUMP_CHUNK_RECORDS_MAX * 64 <= GRPC_MESSAGE_BYTES_MAX);

@@ -4,7 +4,7 @@
 use futures::stream;
 use kvasir_feed::uplink::{Acknowledged, SourceIdentity, Uplink, UplinkError};
 use kvasir_proto::hash::Namespace;
-use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
+use kvasir_proto::limits::{GRPC_MESSAGE_BYTES_MAX, SEQUENCE_MAX};
 use kvasir_proto::pb;
 use kvasir_proto::pb::event_ingest_client::EventIngestClient;
 use kvasir_proto::pb::publish_events_request::Message;
@@ -327,9 +327,10 @@ async fn the_last_sequence_number_ends_an_incarnation() {
         source: "agent".to_owned(),
         block_size: BLOCK_SIZE,
         incarnation: vec![0; 16].into(),
+        first_sequence: Some(SEQUENCE_MAX - 1),
         ..Default::default()
     };
-    let batch = pb::PublishBatch { sequence: u64::MAX - 1, ..Default::default() };
+    let batch = pb::PublishBatch { sequence: SEQUENCE_MAX - 1, ..Default::default() };
     let requests = [Message::Hello(hello), Message::Batch(batch)]
         .map(|message| pb::PublishEventsRequest { message: Some(message) });
     let answers = EventIngestClient::new(channel).publish_events(stream::iter(requests)).await;
@@ -337,8 +338,8 @@ async fn the_last_sequence_number_ends_an_incarnation() {
     while answers.message().await.expect("an answer").is_some() {}
 
     let mut last = uplink(&server, source("", 0)).await;
-    assert_eq!(last.next_sequence(), Some(u64::MAX));
-    assert_eq!(last.publish(0, &[KvEvent::Cleared]).await.expect("the last"), fresh(u64::MAX));
+    assert_eq!(last.next_sequence(), Some(SEQUENCE_MAX));
+    assert_eq!(last.publish(0, &[KvEvent::Cleared]).await.expect("the last"), fresh(SEQUENCE_MAX));
     for mut uplink in [last, uplink(&server, source("", 0)).await] {
         assert_eq!(uplink.next_sequence(), None);
         let error = uplink.publish(0, &[KvEvent::Cleared]).await.expect_err("no number left");

@@ -15,7 +15,9 @@ use kvasir_process::{
 };
 use kvasir_proto::{
     convert::{self, DumpQuery, DumpedSource, WorkerAddress},
+    limits::TOLD_PAST_INCARNATIONS_MAX,
     pb,
+    types::Incarnation,
 };
 use std::pin::Pin;
 use tokio::{select, sync::oneshot, time::timeout};
@@ -171,7 +173,7 @@ impl Sources {
                 name: end.name.as_ref().to_owned(),
                 copy_mode: end.copy_mode,
                 applied: end.status.applied,
-                past: end.status.past.to_vec(),
+                past: latest(&end.status.past).to_vec(),
                 main_group: end.status.main_group,
                 state: end.status.state,
                 incomplete: end.incomplete,
@@ -181,6 +183,11 @@ impl Sources {
         });
         ends.map(|end| message(pb::dump_worker_response::Part::End(end))).collect()
     }
+}
+
+/// As many past incarnations as a dump may name.
+fn latest(past: &[Incarnation]) -> &[Incarnation] {
+    past.get(past.len().saturating_sub(TOLD_PAST_INCARNATIONS_MAX)..).unwrap_or(past)
 }
 
 fn message(part: pb::dump_worker_response::Part) -> pb::DumpWorkerResponse {

@@ -8,7 +8,7 @@ use super::{
 };
 use kvasir_access::Role;
 use kvasir_process::{
-    access::{audit, check_partition, check_worker, denied},
+    access::{audit, check_adapters, check_partition, check_worker, denied},
     port::{client, principal},
 };
 use kvasir_proto::{
@@ -100,6 +100,7 @@ impl Indexer for IndexerService {
         let replace = request.replace;
         let registration = Registration::try_from(request).map_err(status)?;
         check_worker(&principal, &registration.address())?;
+        check_adapters(&principal, &registration)?;
         let allowed = self.parts.endpoints.check(&registration, caller, principal.has(Role::Admin));
         allowed.map_err(|refused| Status::permission_denied(refused.to_string()))?;
         audit(&principal, "RegisterWorker", &registration.address());

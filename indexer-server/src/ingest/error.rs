@@ -1,6 +1,9 @@
 use super::limits::ENDPOINT_SOCKETS_MAX;
 use crate::partitions::{Partition, PartitionError, WriterGone};
-use kvasir_engine::zmtp::EndpointError;
+use kvasir_engine::{
+    recover::{PAST_INCARNATIONS_KEPT, PAST_INCARNATIONS_MAX},
+    zmtp::EndpointError,
+};
 use kvasir_index::IndexError;
 use kvasir_proto::{
     code::ErrorCode,
@@ -69,6 +72,15 @@ pub enum IngestError {
          current one"
     )]
     PastIncarnation {
+        /// The source.
+        source_name: String,
+    },
+    /// The memory of ended ones is full.
+    #[error(
+        "source {source_name:?} has begun more than {PAST_INCARNATIONS_MAX} incarnations within {} s, the limit: \
+         continue the present one, or try again later", PAST_INCARNATIONS_KEPT.as_secs()
+    )]
+    TooManyIncarnations {
         /// The source.
         source_name: String,
     },
@@ -142,7 +154,10 @@ impl IngestError {
 
     /// Whether the hello alone caused it.
     pub(super) const fn is_of_hello(&self) -> bool {
-        matches!(self, Self::PastIncarnation { .. } | Self::CopyMode { .. })
+        matches!(
+            self,
+            Self::PastIncarnation { .. } | Self::TooManyIncarnations { .. } | Self::CopyMode { .. }
+        )
     }
 
     /// Code to report it with.
@@ -158,9 +173,10 @@ impl IngestError {
             Self::Endpoint { .. } | Self::Medium { .. } | Self::TooManyBlocks(_) => {
                 ErrorCode::InvalidArgument
             }
-            Self::TooManyWorkers | Self::TooManyBytes { .. } | Self::TooManySockets { .. } => {
-                ErrorCode::ResourceExhausted
-            }
+            Self::TooManyIncarnations { .. }
+            | Self::TooManyWorkers
+            | Self::TooManyBytes { .. }
+            | Self::TooManySockets { .. } => ErrorCode::ResourceExhausted,
             Self::Index(IndexError::DuplicateSource { .. }) => ErrorCode::FailedPrecondition,
             Self::Index(IndexError::TooMany { .. } | IndexError::NoRoom { .. }) => {
                 ErrorCode::ResourceExhausted

@@ -11,7 +11,7 @@ use crate::partitions::ResumedSource;
 use kvasir_index::IndexError;
 use kvasir_proto::{
     convert::{Heartbeat, Hello, PublishedBatch},
-    limits::WORKER_SOURCES_MAX,
+    limits::{SEQUENCE_MAX, WORKER_SOURCES_MAX},
     types::Cursor,
 };
 use std::sync::Arc;
@@ -99,7 +99,8 @@ impl Ingest {
         worker: &Arc<Worker>,
         resumed: &ResumedSource,
     ) -> bool {
-        if resumed.status.applied.is_none() {
+        // Nothing could follow a number beyond the highest: an older server took any.
+        if resumed.status.applied.is_none_or(|at| at.sequence > SEQUENCE_MAX) {
             return false;
         }
         let mut publishers = worker.publishers.lock().await;

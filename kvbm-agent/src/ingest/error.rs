@@ -1,4 +1,5 @@
 use super::StreamRefusal;
+use kvasir_engine::recover::{PAST_INCARNATIONS_KEPT, PAST_INCARNATIONS_MAX};
 use kvasir_feed::hub::HubError;
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::convert::WorkerAddress;
@@ -37,6 +38,12 @@ pub enum IngestError {
     /// A newer incarnation took its place.
     #[error("incarnation of source {0:?} is one that is over: begin a new one")]
     PastIncarnation(String),
+    /// The memory of ended ones is full.
+    #[error(
+        "source {0:?} has begun more than {PAST_INCARNATIONS_MAX} incarnations within {kept} s, the limit: continue the \
+         present one, or try again later", kept = PAST_INCARNATIONS_KEPT.as_secs()
+    )]
+    TooManyIncarnations(String),
     /// Too many at a time.
     #[error("{limit} streams are open already: try again later")]
     TooManyStreams {
@@ -58,7 +65,9 @@ impl IngestError {
                 ErrorCode::FailedPrecondition
             }
             Self::PastIncarnation(_) => ErrorCode::Unavailable,
-            Self::TooManyStreams { .. } => ErrorCode::ResourceExhausted,
+            Self::TooManyIncarnations(_) | Self::TooManyStreams { .. } => {
+                ErrorCode::ResourceExhausted
+            }
             Self::Hub(error) => error.code(),
         }
     }
@@ -71,6 +80,7 @@ impl IngestError {
             Self::BlockSize { .. } => StreamRefusal::BlockSize,
             Self::CopyMode(_) | Self::Hub(HubError::CopyMode { .. }) => StreamRefusal::CopyMode,
             Self::PastIncarnation(_) => StreamRefusal::PastIncarnation,
+            Self::TooManyIncarnations(_) => StreamRefusal::TooManyIncarnations,
             Self::TooManyStreams { .. } => StreamRefusal::TooManyStreams,
             Self::Hub(HubError::TooManySources { .. }) => StreamRefusal::TooManySources,
             Self::Hub(HubError::NameTaken(_)) => StreamRefusal::NameTaken,

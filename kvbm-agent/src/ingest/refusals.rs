@@ -22,6 +22,8 @@ pub enum StreamRefusal {
     CopyMode,
     /// It is of an incarnation that is over.
     PastIncarnation,
+    /// Too many incarnations of it ended lately.
+    TooManyIncarnations,
     /// There are as many streams as may be.
     TooManyStreams,
     /// There are as many sources as may be.
@@ -38,11 +40,12 @@ pub enum StreamRefusal {
 
 impl StreamRefusal {
     /// Each of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::OtherWorker,
         Self::BlockSize,
         Self::CopyMode,
         Self::PastIncarnation,
+        Self::TooManyIncarnations,
         Self::TooManyStreams,
         Self::TooManySources,
         Self::NameTaken,
@@ -59,6 +62,7 @@ impl StreamRefusal {
             Self::BlockSize => "block_size",
             Self::CopyMode => "copy_mode",
             Self::PastIncarnation => "past_incarnation",
+            Self::TooManyIncarnations => "too_many_incarnations",
             Self::TooManyStreams => "too_many_streams",
             Self::TooManySources => "too_many_sources",
             Self::NameTaken => "name_taken",

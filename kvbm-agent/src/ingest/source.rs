@@ -1,6 +1,6 @@
 use super::{IngestConfig, IngestError};
 use kvasir_engine::recover::{
-    Input, Item, LossPolicy, Numbered, Recourse, Recovery, RecoveryConfig, Step,
+    Admission, Input, Item, LossPolicy, Numbered, Recourse, Recovery, RecoveryConfig, Step,
 };
 use kvasir_feed::disk::{PersistedSource, SourceKind};
 use kvasir_feed::hub::{Hub, HubError, Inlet};
@@ -96,8 +96,10 @@ impl IngestSource {
     pub(super) fn connect(&mut self, hello: &Hello) -> Result<Opened, IngestError> {
         let incarnation = hello.incarnation;
         let name = || self.inlet.name().to_owned();
-        if !self.recovery.admits(incarnation) {
-            return Err(IngestError::PastIncarnation(name()));
+        match self.recovery.admission(incarnation, false, self.origin.elapsed()) {
+            Admission::Admitted => {}
+            Admission::Past => return Err(IngestError::PastIncarnation(name())),
+            Admission::TooMany => return Err(IngestError::TooManyIncarnations(name())),
         }
         if self.copy_mode != hello.copy_mode {
             if self.recovery.is_present(incarnation) {

@@ -30,6 +30,16 @@ pub enum Denied {
         /// As the caller named it.
         worker: Box<str>,
     },
+    /// The identity may not use a model of an adapter's name.
+    #[error(
+        "identity {principal:?} may not announce adapter {adapter:?} (lora_names): list it in the identity's models"
+    )]
+    Adapter {
+        /// Name of the identity.
+        principal: Arc<str>,
+        /// As the caller named it.
+        adapter: Box<str>,
+    },
     /// The call concerns all tenants and models.
     #[error("identity {principal:?} is not admin of all tenants and models")]
     All {

@@ -59,6 +59,22 @@ fn a_publisher_speaks_for_its_own_workers_only() {
 }
 
 #[test]
+fn an_adapter_is_announced_by_who_may_use_a_model_of_its_name() {
+    let lists = "roles = [\"publish\"]\nmodels = [\"m\", \"m-*\"]\nworkers = [\"*\"]";
+    let identities = parse(&entry("agent", "t", lists)).expect("a file");
+    let agent = identities.of_token("t").expect("agent");
+    assert_eq!(agent.check_adapter("", "m-sql"), Ok(()));
+    for (tenant, adapter) in [("", "sql"), ("acme", "m-sql")] {
+        let denied = agent.check_adapter(tenant, adapter);
+        let (principal, adapter) = ("agent".into(), adapter.into());
+        assert_eq!(denied, Err(Denied::Adapter { principal, adapter }));
+    }
+    let text = agent.check_adapter("", "sql").expect_err("another model's").to_string();
+    assert!(text.contains("lora_names") && text.contains("models"), "{text}");
+    assert_eq!(Principal::anyone().check_adapter("any", "any"), Ok(()));
+}
+
+#[test]
 fn an_admin_may_do_everything_for_its_tenants() {
     let identities = parse(&entry("ops", "t", "roles = [\"admin\"]\ntenants = [\"acme\"]"));
     let identities = identities.expect("a file");

@@ -89,6 +89,18 @@ impl Principal {
         Err(Denied::Worker { principal: Arc::clone(&self.name), worker: worker.into() })
     }
 
+    /// Checks that it may say of a worker that it has loaded an adapter: gateways serve an adapter as a model of the
+    /// tenant.
+    ///
+    /// # Errors
+    /// If it may not use a model of that name.
+    pub fn check_adapter(&self, tenant: &str, adapter: &str) -> Result<(), Denied> {
+        if self.sees(tenant, adapter) {
+            return Ok(());
+        }
+        Err(Denied::Adapter { principal: Arc::clone(&self.name), adapter: adapter.into() })
+    }
+
     /// Checks that it may change what concerns all tenants, such as checkpoints.
     ///
     /// # Errors

@@ -1,7 +1,10 @@
 //! Who calls, and what they may name: identities of a file that is read again when it changes.
 
 use kvasir_access::{Denied, Identities, Principal};
-use kvasir_proto::{convert::WorkerAddress, types::PartitionKey};
+use kvasir_proto::{
+    convert::{Registration, WorkerAddress},
+    types::PartitionKey,
+};
 use kvasir_tls::{CertificateNames, Reloaded, ServerTls, Source, TlsError};
 use std::{fmt, path::PathBuf, sync::Arc};
 use tonic::{
@@ -115,6 +118,16 @@ pub fn check_partition(principal: &Principal, key: &PartitionKey) -> Result<(), 
 pub fn check_worker(principal: &Principal, at: &WorkerAddress) -> Result<(), Status> {
     let (tenant, model) = (at.partition.tenant(), at.partition.model());
     principal.check_worker(tenant, model, at.worker.as_str()).map_err(denied)
+}
+
+/// Checks that the caller may say of a worker that it has loaded these adapters.
+///
+/// # Errors
+/// If it may not use models of their names.
+pub fn check_adapters(principal: &Principal, registration: &Registration) -> Result<(), Status> {
+    let tenant = registration.partition.tenant();
+    let mut adapters = registration.lora_names.values();
+    adapters.try_for_each(|name| principal.check_adapter(tenant, name)).map_err(denied)
 }
 
 /// Checks that the caller may use the worker that it asks for, and that this is the one that is served.

@@ -1,6 +1,6 @@
 use super::{
     ConvertError, Heartbeat, Hello, LOCAL_INDEXER_BY_BROKER, Problem, Registration, incarnation,
-    shared::{check_required_name, read_incarnation},
+    shared::{check_required_name, check_sequence, read_incarnation},
 };
 use crate::{
     pb::{self, broker_message},
@@ -78,9 +78,13 @@ impl TryFrom<pb::BrokerMessage> for BrokerMessage {
         // Without a lease, the worker would never be removed.
         registration.lease.get_or_insert(LEASE_BY_BROKER_DEFAULT);
         check_required_name("source", &message.source)?;
+        check_sequence("first_sequence", message.first_sequence)?;
         let content =
             match message.content.ok_or_else(|| required("batch, heartbeat or goodbye"))? {
-                broker_message::Content::Batch(batch) => SourceMessage::Batch(batch),
+                broker_message::Content::Batch(batch) => {
+                    check_sequence("batch.sequence", batch.sequence)?;
+                    SourceMessage::Batch(batch)
+                }
                 broker_message::Content::Heartbeat(heartbeat) => {
                     let heartbeat = Heartbeat::try_from(heartbeat);
                     SourceMessage::Heartbeat(heartbeat.map_err(|error| error.within("heartbeat"))?)

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     limits::{
-        DUMP_CHUNK_RECORDS_DEFAULT, DUMP_CHUNK_RECORDS_MAX, SOURCE_PAST_INCARNATIONS_MAX,
+        DUMP_CHUNK_RECORDS_DEFAULT, DUMP_CHUNK_RECORDS_MAX, TOLD_PAST_INCARNATIONS_MAX,
         WORKER_RANKS_MAX, WORKER_SOURCES_MAX,
     },
     pb::{self, dump_worker_response::Part},
@@ -92,7 +92,7 @@ pub struct DumpedSource {
     pub copy_mode: CopyMode,
     /// The last batch that the records contain.
     pub applied: Option<Cursor>,
-    /// Past incarnations, the oldest first; at most [`SOURCE_PAST_INCARNATIONS_MAX`].
+    /// Past incarnations, the oldest first; at most [`TOLD_PAST_INCARNATIONS_MAX`].
     pub past: Vec<Incarnation>,
     /// The engine's main KV-cache group; none until the engine states it.
     pub main_group: Option<u32>,
@@ -151,7 +151,7 @@ fn read_chunk(chunk: pb::DumpChunk) -> Result<WorkerDumpPart, ConvertError> {
 
 fn read_end(end: pb::DumpEnd) -> Result<WorkerDumpPart, ConvertError> {
     check_required_name("source", &end.source)?;
-    check_count("past_incarnations", end.past_incarnations.len(), SOURCE_PAST_INCARNATIONS_MAX)?;
+    check_count("past_incarnations", end.past_incarnations.len(), TOLD_PAST_INCARNATIONS_MAX)?;
     check_count("dp_ranks", end.dp_ranks.len(), WORKER_RANKS_MAX)?;
     let mode = read_copy_mode("copy_mode", end.copy_mode)?;
     let past = end.past_incarnations.iter().enumerate();

@@ -3,8 +3,9 @@ use super::{
     find::check_tokens_le,
     incarnation,
     shared::{
-        age_ms, check_block_size, check_count, check_name, check_required_name, check_text,
-        copy_mode, read_copy_mode, read_incarnation, read_state, read_tier, state, tier,
+        age_ms, check_block_size, check_count, check_name, check_required_name, check_sequence,
+        check_text, copy_mode, read_copy_mode, read_incarnation, read_sequence, read_state,
+        read_tier, state, tier,
     },
     worker::read_local_indexer,
 };
@@ -84,7 +85,7 @@ impl TryFrom<pb::PublishHeartbeat> for Heartbeat {
             stated => read_state("state", stated)?,
         };
         Ok(Self {
-            head_sequence: heartbeat.head_sequence,
+            head_sequence: read_sequence("head_sequence", heartbeat.head_sequence)?,
             digest: heartbeat.digest,
             state,
             verified_age: Duration::from_millis(heartbeat.verified_age_ms.into()),
@@ -108,7 +109,7 @@ impl From<Heartbeat> for pb::PublishHeartbeat {
 /// A checked `PublishBatch`, with hashes in place of tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishedBatch {
-    /// Number within the incarnation.
+    /// Number within the incarnation, at most [`SEQUENCE_MAX`](crate::limits::SEQUENCE_MAX).
     pub sequence: u64,
     /// Rank that holds the blocks.
     pub rank: DpRank,
@@ -150,8 +151,8 @@ impl TryFrom<pb::PublishHello> for Hello {
             block_size: check_block_size(hello.block_size)?,
             incarnation: read_incarnation("incarnation", &hello.incarnation)?,
             copy_mode: copy_mode.unwrap_or(CopyMode::Set),
-            first_sequence: hello.first_sequence,
-            head_sequence: hello.head_sequence,
+            first_sequence: read_sequence("first_sequence", hello.first_sequence)?,
+            head_sequence: read_sequence("head_sequence", hello.head_sequence)?,
             local_indexer: read_local_indexer(hello.local_indexer_endpoint)?,
         })
     }
@@ -215,6 +216,7 @@ impl PublishedBatch {
     /// # Errors
     /// If the batch or one of its events breaks the contract.
     pub fn read(batch: pb::PublishBatch, block_size: u32) -> Result<Self, ConvertError> {
+        check_sequence("sequence", batch.sequence)?;
         check_count("events", batch.events.len(), BATCH_EVENTS_MAX)?;
         let events = batch.events.into_iter().enumerate().map(|(index, event)| {
             read_event(event, block_size).map_err(|error| error.within(format!("events[{index}]")))

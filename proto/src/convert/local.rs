@@ -5,7 +5,7 @@ use super::{
     ConvertError, Problem, PublishedBatch, WorkerAddress, incarnation, publish_batch,
     shared::{
         check_block_size, check_count, check_range, check_required_name, copy_mode, read_copy_mode,
-        read_incarnation,
+        read_incarnation, read_sequence,
     },
 };
 use crate::{
@@ -284,7 +284,10 @@ impl EventsPart {
                 let batch = PublishedBatch::read(batch, block_size);
                 Ok(Self::Batch(batch.map_err(|error| error.within("batch"))?))
             }
-            Some(EventsMessage::End(end)) => Ok(Self::End { head: end.head_sequence }),
+            Some(EventsMessage::End(end)) => {
+                let head = read_sequence("end.head_sequence", end.head_sequence)?;
+                Ok(Self::End { head })
+            }
             Some(EventsMessage::TooOld(answer)) => {
                 let (oldest, head) = (answer.oldest_sequence, answer.head_sequence);
                 check_range("head_sequence", head, oldest, u64::MAX)
@@ -342,7 +345,7 @@ impl TryFrom<pb::LocalDumpResponse> for LocalDumpPart {
             }
             Some(DumpMessage::End(end)) => Ok(Self::End(LocalDumpEnd {
                 incarnation: read_incarnation("end.incarnation", &end.incarnation)?,
-                watermark: end.watermark_sequence,
+                watermark: read_sequence("end.watermark_sequence", end.watermark_sequence)?,
                 records: end.records,
                 incomplete: end.incomplete,
             })),

@@ -1,6 +1,7 @@
 use super::*;
 use crate::{
     code::ErrorCode,
+    limits::SEQUENCE_MAX,
     types::{KvEvent, StoredBlock, Tier},
 };
 use prost::{Message, bytes::Bytes};
@@ -110,7 +111,7 @@ fn events() -> Vec<KvEvent> {
 
 #[test]
 fn ranges_arrive_as_they_were_sent() {
-    let batch = PublishedBatch { sequence: u64::MAX, rank: 3, events: events() };
+    let batch = PublishedBatch { sequence: SEQUENCE_MAX, rank: 3, events: events() };
     for part in [
         EventsPart::Batch(batch),
         EventsPart::Batch(PublishedBatch { sequence: 0, rank: 0, events: vec![] }),

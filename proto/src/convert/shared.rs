@@ -3,7 +3,7 @@
 use super::{ConvertError, Problem};
 use crate::{
     hash::HASH_SCHEME,
-    limits::{BLOCK_SIZE_TOKENS_MAX, NAME_BYTES_MAX},
+    limits::{BLOCK_SIZE_TOKENS_MAX, NAME_BYTES_MAX, SEQUENCE_MAX},
     pb,
     types::{CopyMode, Cursor, Incarnation, SourceState, Tier, invisible_character},
 };
@@ -28,9 +28,10 @@ pub fn cursor(cursor: Cursor) -> pb::Cursor {
 /// A cursor from the wire, without a fingerprint.
 ///
 /// # Errors
-/// If its incarnation does not have 16 bytes.
+/// If its incarnation does not have 16 bytes, or no batch can have its number.
 pub fn read_cursor(cursor: &pb::Cursor) -> Result<Cursor, ConvertError> {
     let incarnation = read_incarnation("incarnation", &cursor.incarnation)?;
+    check_sequence("sequence", cursor.sequence)?;
     Ok(Cursor { incarnation, sequence: cursor.sequence, fingerprint: None })
 }
 
@@ -130,6 +131,20 @@ pub(super) fn check_range(field: &str, value: u64, min: u64, max: u64) -> Result
         return Ok(());
     }
     Err(ConvertError::new(field, Problem::OutOfRange { value, min, max }))
+}
+
+/// The number of a batch.
+pub(super) fn check_sequence(field: &str, sequence: u64) -> Result<(), ConvertError> {
+    check_range(field, sequence, 0, SEQUENCE_MAX)
+}
+
+/// The number of a batch, if there is one.
+pub(super) fn read_sequence(
+    field: &str,
+    sequence: Option<u64>,
+) -> Result<Option<u64>, ConvertError> {
+    sequence.map_or(Ok(()), |sequence| check_sequence(field, sequence))?;
+    Ok(sequence)
 }
 
 pub(super) fn check_text(field: &str, text: &str, limit: usize) -> Result<(), ConvertError> {

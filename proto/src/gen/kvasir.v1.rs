@@ -614,7 +614,7 @@ pub struct DumpEnd {
     /// nothing was applied.
     #[prost(message, optional, tag = "8")]
     pub fingerprint: ::core::option::Option<BatchFingerprint>,
-    /// Incarnations that have ended and must not come back, oldest first, 16 bytes each, at most 8.
+    /// Incarnations that have ended and must not come back, oldest first, 16 bytes each: the latest 8 at most.
     #[prost(bytes = "bytes", repeated, tag = "9")]
     pub past_incarnations: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
     /// Dumped ranks that the source feeds, including those without blocks, at most 1,024.
@@ -1360,13 +1360,13 @@ pub struct GetStatsResponse {
     /// Version of the server.
     #[prost(string, tag = "1")]
     pub version: ::prost::alloc::string::String,
-    /// Partitions, sorted by model and tenant.
+    /// Partitions that the caller may see, sorted by model and tenant.
     #[prost(message, repeated, tag = "2")]
     pub partitions: ::prost::alloc::vec::Vec<PartitionStats>,
     /// The outcomes of all operations and batches received.
     #[prost(message, repeated, tag = "3")]
     pub counters: ::prost::alloc::vec::Vec<Counter>,
-    /// Batches held back while missing ones are fetched, over all sources.
+    /// Batches held back while missing ones are fetched, over all sources of these partitions.
     #[prost(uint64, tag = "4")]
     pub buffered_batches: u64,
     /// FindMatches queries answered.
@@ -1782,7 +1782,8 @@ pub mod indexer_client {
                 .insert(GrpcMethod::new("kvasir.v1.Indexer", "CreateCheckpoint"));
             self.inner.unary(req, path, codec).await
         }
-        /// Returns sizes and counters of this server.
+        /// Returns sizes and counters of this server. A caller whose identity is limited to some tenants or models gets
+        /// `version`, and `partitions` and `buffered_batches` of those; every other field is empty or 0.
         pub async fn get_stats(
             &mut self,
             request: impl tonic::IntoRequest<super::GetStatsRequest>,
@@ -1828,14 +1829,15 @@ pub struct PublishHello {
     #[prost(uint32, tag = "5")]
     pub block_size: u32,
     /// Id of the present lifetime of the source's cache, exactly 16 bytes. A new one clears all that the source stored
-    /// before.
+    /// before. RESOURCE_EXHAUSTED if 64 incarnations of the source have ended within ten minutes.
     #[prost(bytes = "bytes", tag = "6")]
     pub incarnation: ::prost::bytes::Bytes,
     /// What a store of a block that is already held means; default set.
     #[prost(enumeration = "CopyMode", tag = "7")]
     pub copy_mode: i32,
     /// Number of the first batch of this incarnation. If it is given and the index does not know the incarnation, a later
-    /// first batch is a gap. If it is absent, the first batch that arrives counts as the first.
+    /// first batch is a gap. If it is absent, the first batch that arrives counts as the first. At most 2^63 - 1, as every
+    /// sequence number.
     #[prost(uint64, optional, tag = "8")]
     pub first_sequence: ::core::option::Option<u64>,
     /// Number of the newest batch of this incarnation; absent if there is none. Until the index has applied it, the source
@@ -1965,7 +1967,8 @@ impl ::prost::Name for PublishedEvent {
 /// One numbered batch.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PublishBatch {
-    /// One more than the previous batch of the incarnation. The first may have any number.
+    /// One more than the previous batch of the incarnation. The first may have any number up to 2^63 - 1 if the hello
+    /// states it as first_sequence, else up to 2^48 - 1.
     #[prost(uint64, tag = "1")]
     pub sequence: u64,
     /// Rank that holds the blocks. A worker has at most 1,024 ranks.
@@ -2157,7 +2160,9 @@ pub enum RefusalReason {
     Unspecified = 0,
     /// Another stream took the source over, a newer incarnation began, or the worker was removed. The stream ends.
     Fenced = 1,
-    /// Batches before this one are missing. Send again from `expected_sequence`.
+    /// Not the batch that is expected: batches before it are missing, or it is 2^32 or more beyond the expected one, or
+    /// below the first one that came where first_sequence was not stated. Send again from `expected_sequence`, or begin a
+    /// new incarnation.
     Gap = 2,
     /// The batch is malformed; `message` names the field. The stream continues, and the number is still expected.
     Invalid = 3,

@@ -1,6 +1,7 @@
 //! Who gets in, and what each sees: every call as nobody, with the wrong role and of another tenant; tenants that learn nothing
 //! of each other.
 
+mod adapters;
 mod agents;
 mod calls;
 mod endpoints;

@@ -3,11 +3,12 @@
 use crate::fixture;
 use anyhow::{Context, Result, ensure};
 use kvasir_tests::demo::metrics;
+use kvasir_tests::server::Server;
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// The whole answer to a request.
+/// The whole answer to a request without a body.
 pub async fn ask(
     address: SocketAddr,
     method: &str,
@@ -68,6 +69,49 @@ async fn a_stranger_sees_only_whether_it_lives() -> Result<()> {
             "{token}: {}",
             answer.lines().next().unwrap_or_default()
         );
+    }
+    index.stop().await;
+    Ok(())
+}
+
+/// The lines that changes left in the log.
+fn audited(output: &str) -> Vec<&str> {
+    output.lines().filter(|line| line.contains("kvasir::audit")).collect()
+}
+
+/// As the call of the gRPC port that does the same.
+#[tokio::test]
+async fn who_changes_something_there_is_written_down() -> Result<()> {
+    const PAGE: &str = "/busy_threshold";
+    const BUSY: &str = "{\"active_prefill_tokens_threshold\": 20}";
+    let (mut index, folder) = fixture::index(&[]).await?;
+    let target = format!("http://{}", index.addresses.grpc);
+    let (file, token) = (folder.path().join("identities.toml"), folder.path().join("token"));
+    std::fs::write(&token, "query\n")?;
+    let (file, token) = (file.display().to_string(), token.display().to_string());
+    let flags =
+        [["--identities", &file], ["--token-file", &token], ["--indexer", &target]].concat();
+    let mut router = Server::router(&flags).await?;
+    let address = router.addresses.http;
+    for (token, wanted) in
+        [(None, 401), (Some("unknown"), 401), (Some("admin-a"), 403), (Some("query"), 403)]
+    {
+        let answer = send(address, "POST", PAGE, token, BUSY).await?;
+        ensure!(status(&answer)? == wanted, "{token:?}: {answer}");
+    }
+    let answer = send(address, "POST", PAGE, Some("admin"), BUSY).await?;
+    ensure!(status(&answer)? == 200 && answer.contains(":20"), "{answer}");
+    for method in ["GET", "PUT"] {
+        send(address, method, PAGE, Some("admin"), "").await?;
+    }
+    router.stop().await;
+    // All that it wrote was read.
+    let output = router.exited().await.to_string();
+    let lines = audited(&output);
+    ensure!(lines.len() == 1, "{lines:?}");
+    let line = lines[0];
+    for part in ["principal=\"admin\"", "call=\"POST\"", "on=/busy_threshold"] {
+        ensure!(line.contains(part), "{line}");
     }
     index.stop().await;
     Ok(())

@@ -21,5 +21,6 @@ mod queries;
 mod registrations;
 mod requests;
 mod secrets;
+mod sequences;
 mod side;
 mod silent_agents;

@@ -149,7 +149,7 @@ impl Publisher {
 }
 
 /// One block, after that of the batch before.
-fn batch(sequence: u64) -> pb::PublishBatch {
+pub fn batch(sequence: u64) -> pb::PublishBatch {
     let stored = pb::BlocksStored {
         parent_name: (sequence > 0).then_some(sequence),
         names: vec![sequence + 1],
@@ -162,9 +162,11 @@ fn batch(sequence: u64) -> pb::PublishBatch {
 
 /// Has all batches of any worker, up to the newest.
 #[derive(Clone)]
-struct GoodAgent {
-    address: SocketAddr,
-    newest: Arc<AtomicU64>,
+pub struct GoodAgent {
+    /// Where it serves.
+    pub address: SocketAddr,
+    /// Number of the newest batch.
+    pub newest: Arc<AtomicU64>,
 }
 
 type Answers<P> = BoxStream<'static, Result<P, Status>>;
@@ -211,7 +213,7 @@ impl LocalIndexer for GoodAgent {
 
 impl GoodAgent {
     /// The agent, and the task that serves it.
-    async fn start() -> Result<(Self, JoinSet<()>)> {
+    pub async fn start() -> Result<(Self, JoinSet<()>)> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let newest = Arc::new(AtomicU64::new(MISSING));
         let agent = Self { address: listener.local_addr()?, newest };

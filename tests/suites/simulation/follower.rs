@@ -2,7 +2,9 @@
 //! task does it.
 
 use crate::{fault::Fault, seen::Seen, server::Checkpoint};
-use kvasir_engine::recover::{Ask, Input, Item, Numbered, Recovery, RecoveryConfig, Step};
+use kvasir_engine::recover::{
+    Admission, Ask, Input, Item, Numbered, Recovery, RecoveryConfig, Step,
+};
 use kvasir_feed::journal::DumpId;
 use kvasir_index::{Index, SourceId};
 use kvasir_proto::types::{
@@ -162,7 +164,7 @@ impl Follower {
     /// A stream of a number that no other has begins; whether it is accepted.
     pub fn open(&mut self, stream: u64, hello: Hello, on: &mut On<'_>) -> bool {
         let Hello { incarnation, first, head, in_order } = hello;
-        if !self.recovery.admits(incarnation) {
+        if self.recovery.admission(incarnation, in_order, on.now) != Admission::Admitted {
             on.seen.add("an old life is refused");
             self.input(Input::Announced { incarnation, head: None }, on);
             return false;
@@ -211,15 +213,12 @@ impl Follower {
             return;
         };
         self.heard_at = on.now;
-        let (sequence, stale) = (batch.sequence, self.recovery.counts().stale);
+        let sequence = batch.sequence;
         if on.fault == Fault::LiveDuringDump && self.is_torn {
             self.apply(batch.item.clone(), sequence, on);
         }
         self.waiting.push_back((sequence, via));
         self.input(Input::Live { incarnation, batch }, on);
-        if self.recovery.counts().stale > stale {
-            self.answer(sequence, Answer::Gap);
-        }
     }
 
     pub fn part(&mut self, part: Part, on: &mut On<'_>) {

@@ -16,7 +16,7 @@ use super::{
 use crate::partitions::ResumedSource;
 use audit::Audit;
 use kvasir_engine::recover::{
-    Ask, HeldBytes, HeldShare, Input, Item, Numbered, OutcomeCounts, Recourse, Recovery,
+    Admission, Ask, HeldBytes, HeldShare, Input, Item, Numbered, OutcomeCounts, Recourse, Recovery,
     RecoveryConfig,
 };
 use kvasir_proto::{
@@ -287,10 +287,19 @@ impl Follower {
 
     async fn open(&mut self, hello: &Hello, in_order: bool) -> Result<Opened, IngestError> {
         let incarnation = hello.incarnation;
-        if !self.recovery.admits(incarnation) {
+        let now = self.ingest.origin.elapsed();
+        let source_name = || self.name.clone();
+        let refusal = match self.recovery.admission(incarnation, in_order, now) {
+            Admission::Admitted => None,
+            Admission::Past => Some(IngestError::PastIncarnation { source_name: source_name() }),
+            Admission::TooMany => {
+                Some(IngestError::TooManyIncarnations { source_name: source_name() })
+            }
+        };
+        if let Some(refusal) = refusal {
             // The agent knows whether it is the current one after all.
             self.input(Input::Announced { incarnation, head: None }).await?;
-            return Err(IngestError::PastIncarnation { source_name: self.name.clone() });
+            return Err(refusal);
         }
         let is_present = self.recovery.is_present(incarnation);
         if is_present && self.copy_mode != hello.copy_mode {
@@ -349,17 +358,9 @@ impl Follower {
             return Ok(());
         };
         self.worker.mark_alive(self.ingest.origin);
-        let (sequence, stale) = (batch.sequence, self.recovery.counts().stale);
         self.waiting.extend(waiting);
-        let batch = Numbered { sequence, item: HeldBatch(batch) };
-        self.input(Input::Live { incarnation, batch }).await?;
-        if self.recovery.counts().stale > stale {
-            // A number that cannot be one of the source's.
-            let expected = self.recovery.expected().unwrap_or(0);
-            self.ingest.metrics.count_refusal("gap");
-            self.answer(sequence, BatchAnswer::Refused(Refusal::Gap { expected }));
-        }
-        Ok(())
+        let batch = Numbered { sequence: batch.sequence, item: HeldBatch(batch) };
+        self.input(Input::Live { incarnation, batch }).await
     }
 
     async fn take_part(&mut self, part: Result<Part, AskError>) -> Result<(), IngestError> {

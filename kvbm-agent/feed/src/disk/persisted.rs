@@ -40,7 +40,7 @@ pub struct PersistedSource {
     /// Whether blocks of it were not taken.
     pub lacks_blocks: bool,
     /// Incarnations that were over, the latest last, at most
-    /// [`SOURCE_PAST_INCARNATIONS_MAX`](kvasir_proto::limits::SOURCE_PAST_INCARNATIONS_MAX).
+    /// [`TOLD_PAST_INCARNATIONS_MAX`](kvasir_proto::limits::TOLD_PAST_INCARNATIONS_MAX).
     pub past: Vec<Incarnation>,
     /// The engine's main KV-cache group; none as long as it has stated none.
     pub main_group: Option<u32>,

@@ -1,7 +1,7 @@
 //! What is on disk of a source, and whether its engine survived: pure.
 
 use crate::disk::{PersistedSource, SourceChange, SourceKind, SourcePosition};
-use kvasir_proto::limits::SOURCE_PAST_INCARNATIONS_MAX;
+use kvasir_proto::limits::TOLD_PAST_INCARNATIONS_MAX;
 use kvasir_proto::types::{CopyMode, DpRank, Incarnation, KvEvent, SourceState};
 
 /// One source's part of the journal on disk.
@@ -71,11 +71,11 @@ impl Persisted {
         let Some(at) = self.at.take() else { return };
         let incarnation = at.cursor.incarnation;
         self.past.retain(|past| *past != incarnation);
-        if self.past.len() >= SOURCE_PAST_INCARNATIONS_MAX {
+        if self.past.len() >= TOLD_PAST_INCARNATIONS_MAX {
             self.past.remove(0);
         }
         self.past.push(incarnation);
-        debug_assert!(self.past.len() <= SOURCE_PAST_INCARNATIONS_MAX, "few are retained");
+        debug_assert!(self.past.len() <= TOLD_PAST_INCARNATIONS_MAX, "few are retained");
     }
 
     /// Events of its incarnation were lost for good.

@@ -1,7 +1,7 @@
 use super::UplinkError;
 use super::window::{UNACKED_BATCHES_MAX, Window};
 use kvasir_proto::convert::{Heartbeat, Hello, WorkerAddress, publish_batch};
-use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
+use kvasir_proto::limits::{GRPC_MESSAGE_BYTES_MAX, SEQUENCE_MAX};
 use kvasir_proto::pb::event_ingest_client::EventIngestClient;
 use kvasir_proto::pb::publish_events_request::Message as Sent;
 use kvasir_proto::pb::publish_events_response::Message as Answered;
@@ -110,7 +110,7 @@ impl Uplink {
             Answered::Accepted(accepted) => {
                 if let Some(applied) = accepted.applied {
                     uplink.applied = Some(applied.sequence);
-                    uplink.next_sequence = applied.sequence.checked_add(1);
+                    uplink.next_sequence = after(applied.sequence);
                 }
                 Ok(uplink)
             }
@@ -143,7 +143,7 @@ impl Uplink {
         let answer = self.acknowledged().await;
         self.window = Window::default();
         let acknowledged = answer?;
-        self.next_sequence = sequence.checked_add(1);
+        self.next_sequence = after(sequence);
         Ok(acknowledged)
     }
 
@@ -204,4 +204,9 @@ impl Uplink {
 
 pub(super) async fn connect((dialer, endpoint): (&Dialer, &str)) -> Result<Channel, UplinkError> {
     Ok(dialer.connect(endpoint).await?)
+}
+
+/// The number after this one; none after the highest.
+const fn after(sequence: u64) -> Option<u64> {
+    if sequence < SEQUENCE_MAX { Some(sequence + 1) } else { None }
 }

@@ -11,7 +11,7 @@ use crate::{
     decode::decode,
     expiry::{self, Expiry},
     normalise::{Normalised, Normaliser},
-    sequence::{HeldBytes, HeldShare, Input, Sequencer, SequencerConfig, Step},
+    sequence::{HeldBytes, HeldShare, Input, Received, Sequencer, SequencerConfig, Step},
     zmtp::{Message, SubEvent, SubSocket},
 };
 use kvasir_proto::types::{BlockName, Cursor, KvEvent, SourceStatus};
@@ -249,7 +249,10 @@ impl Driver {
     fn take_live(&mut self, message: &Message) {
         self.unheard.receive_live();
         match frames::live(message) {
-            Ok(received) => self.input(Input::Live(received)),
+            Ok(received) => {
+                self.log_number(&received);
+                self.input(Input::Live(received));
+            }
             Err(error) => {
                 // If it was a batch, its number is missing from the stream.
                 self.sums.undecodable += 1;
@@ -258,10 +261,20 @@ impl Driver {
         }
     }
 
+    /// Logs a batch that the sequencer is about to drop for its number.
+    fn log_number(&mut self, received: &Received<Payload>) {
+        if !self.sequencer.believes(received.sequence, received.incarnation) {
+            self.log.unbelievable(received.sequence);
+        }
+    }
+
     fn take_reply(&mut self, event: ReplayEvent) {
         let Some(round) = self.replay.as_ref().map(|replay| replay.round) else { return };
         let input = match event {
-            ReplayEvent::Batch(received) => Input::ReplayReply { round, received },
+            ReplayEvent::Batch(received) => {
+                self.log_number(&received);
+                Input::ReplayReply { round, received }
+            }
             ReplayEvent::End => {
                 if self.unheard.end_round() {
                     let topic = String::from_utf8_lossy(&self.config.topic);

@@ -4,7 +4,10 @@ use crate::{
     zmtp::Message,
 };
 use bytes::Bytes;
-use kvasir_proto::types::{Fingerprint, Incarnation};
+use kvasir_proto::{
+    limits::SEQUENCE_MAX,
+    types::{Fingerprint, Incarnation},
+};
 
 /// The number that ends a replay. No batch has it.
 const END: u64 = u64::MAX;
@@ -35,8 +38,8 @@ pub(super) enum Malformed {
     Frames { frames: usize, expected: &'static str },
     #[error("the sequence frame has {bytes} bytes instead of 8, or 24 with an epoch")]
     Sequence { bytes: usize },
-    #[error("the sequence number is the one that ends a replay")]
-    Reserved,
+    #[error("the sequence number is {sequence}, above {SEQUENCE_MAX}, the highest")]
+    Number { sequence: u64 },
 }
 
 /// One message of a replay.
@@ -97,8 +100,8 @@ fn received(
     payload: &Bytes,
     is_replayed: bool,
 ) -> Result<Received<Payload>, Malformed> {
-    if sequence == END {
-        return Err(Malformed::Reserved);
+    if sequence > SEQUENCE_MAX {
+        return Err(Malformed::Number { sequence });
     }
     let fingerprint = Fingerprint::of(timestamp_bits(payload).unwrap_or(0), payload);
     let message_bytes = message.iter().map(Bytes::len).sum();

@@ -25,7 +25,7 @@ fn live_messages() {
     );
     assert_eq!(read(&[b"", b"7", b"x"]), Err(Malformed::Sequence { bytes: 1 }));
     assert_eq!(read(&[b"", b"123456789", b"x"]), Err(Malformed::Sequence { bytes: 9 }));
-    assert_eq!(read(&[b"", END, b"x"]), Err(Malformed::Reserved));
+    assert_eq!(read(&[b"", END, b"x"]), Err(Malformed::Number { sequence: u64::MAX }));
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn replies_with_and_without_a_topic() {
     assert_eq!(read(&[b"", b"topic", &seven(), b"x"]), batch);
     assert_eq!(read(&[b"", END, b""]), Ok(None));
     assert_eq!(read(&[b"", b"", END, b""]), Ok(None));
-    assert_eq!(read(&[b"", END, b"x"]), Err(Malformed::Reserved));
+    assert_eq!(read(&[b"", END, b"x"]), Err(Malformed::Number { sequence: u64::MAX }));
     assert_eq!(read(&[b"", b""]), Err(Malformed::Frames { frames: 2, expected: "3 or 4" }));
     assert_eq!(
         read(&[b"".as_slice(); 5]),
@@ -91,7 +91,7 @@ fn a_sequence_frame_of_24_bytes_states_the_publishers_incarnation() {
     assert_eq!(replayed(&[b"", END, b""]), Err(None));
     assert_eq!(replayed(&[b"", &end, b""]), Err(None));
     assert_eq!(replayed(&[b"", b"", &end, b""]), Err(None));
-    assert_eq!(read(&end), Err(Malformed::Reserved));
+    assert_eq!(read(&end), Err(Malformed::Number { sequence: u64::MAX }));
 }
 
 #[test]

@@ -48,6 +48,16 @@ impl Logs {
         }
     }
 
+    pub(super) fn unbelievable(&mut self, sequence: u64) {
+        if let Some(num_suppressed) = self.content.admit(Instant::now()) {
+            tracing::warn!(
+                sequence,
+                num_suppressed,
+                "a batch is dropped: its number is too far beyond the one before, or beyond any engine's"
+            );
+        }
+    }
+
     pub(super) fn undecodable(&mut self, sequence: u64, error: &DecodeError) {
         if let Some(num_suppressed) = self.content.admit(Instant::now()) {
             tracing::warn!(sequence, %error, num_suppressed, "batch cannot be read");

@@ -92,6 +92,19 @@ impl<B: Numbered> Buffer<B> {
         shed
     }
 
+    /// The numbers held, ascending.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> {
+        self.batches.iter().map(Numbered::sequence)
+    }
+
+    /// Drops the batch of a number; `false` if none is held.
+    pub(crate) fn remove(&mut self, sequence: u64) -> bool {
+        let found = self.batches.binary_search_by_key(&sequence, Numbered::sequence);
+        let removed = found.ok().and_then(|place| self.batches.remove(place));
+        self.bytes -= removed.as_ref().map_or(0, Numbered::bytes);
+        removed.is_some()
+    }
+
     /// Drops the batches up to and including `sequence` and returns their number.
     pub(crate) fn drop_through(&mut self, sequence: u64) -> u64 {
         let mut dropped = 0;

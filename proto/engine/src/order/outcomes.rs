@@ -8,7 +8,7 @@ pub struct OutcomeCounts {
     pub applied: u64,
     /// A copy of a batch that the cursor covers or that is fetched again.
     pub duplicate: u64,
-    /// Of an earlier incarnation, connection or round.
+    /// Of an earlier incarnation, connection or round, or with a number that cannot be one of the source's.
     pub stale: u64,
     /// Announced, but not obtainable.
     pub lost: u64,

@@ -1,14 +1,20 @@
 use crate::order::{BUFFER_BATCHES_MAX, BUFFER_BYTES_MAX};
-use kvasir_proto::limits::SOURCE_PAST_INCARNATIONS_MAX;
+use kvasir_proto::limits::{SEQUENCES_AHEAD_MAX, SOURCE_PAST_INCARNATIONS_MAX};
 use kvasir_proto::types::LossPolicy;
 use std::time::Duration;
 
 /// Earlier incarnations of a source that are remembered, and refused.
 pub const PAST_INCARNATIONS_MAX: usize = SOURCE_PAST_INCARNATIONS_MAX;
+/// Time for which each of them is remembered at least, where a message begins the one after it. If the memory is full of
+/// such, no message begins another.
+pub const PAST_INCARNATIONS_KEPT: Duration = Duration::from_secs(600);
+/// Those of a checkpoint that are remembered, as if they had ended at the restart: the latest. There is room for as many
+/// again.
+pub const PAST_INCARNATIONS_RESUMED_MAX: usize = PAST_INCARNATIONS_MAX / 2;
 /// Rounds in a row that may bring nothing before what is missing is given up.
 pub const ATTEMPTS_MAX: u32 = 5;
-/// A number further ahead of the cursor than this is not believed.
-pub const NUMBERS_AHEAD_MAX: u64 = 1 << 32;
+/// A number this far beyond the next one, or further, is not believed.
+pub const NUMBERS_AHEAD_MAX: u64 = SEQUENCES_AHEAD_MAX;
 
 /// How missing batches can be obtained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

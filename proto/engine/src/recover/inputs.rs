@@ -2,7 +2,7 @@ use super::{
     config::Recourse,
     progress::{Base, Progress, Trust},
     recovery::{Recovery, Round, Stream},
-    step::{Numbered, Step},
+    step::{Admission, Numbered, Step},
 };
 use crate::order::Item;
 use kvasir_proto::types::{Cursor, Incarnation};
@@ -26,6 +26,12 @@ impl<I: Item, C> Recovery<I, C> {
         }
         let rewinds = self.config.recourse == Recourse::Rewind;
         let Some(progress) = &mut self.progress else { return };
+        if let (Base::Before(believed), Some(stated)) = (progress.base, first)
+            && stated < believed
+        {
+            // Nothing of it was applied: the source knows best where it begins.
+            progress.base = Base::Before(stated);
+        }
         if rewinds {
             // Batches that an earlier stream announced and did not send may never come.
             (progress.head, progress.refused) = (progress.applied(), None);
@@ -60,17 +66,22 @@ impl<I: Item, C> Recovery<I, C> {
         }
     }
 
-    /// An old incarnation announced itself: its message is late, or the current one's was.
+    /// A message cannot be believed: it is of an old incarnation, of one new one too many, or its number is too high. A
+    /// source that can be asked is to state what it is now.
     fn doubt(&mut self) {
-        if let Some(progress) =
-            self.progress.as_mut().filter(|progress| progress.trust == Trust::Full)
-        {
+        let asks = self.config.recourse == Recourse::Ask;
+        let trusted = |progress: &&mut Progress| asks && progress.trust == Trust::Full;
+        if let Some(progress) = self.progress.as_mut().filter(trusted) {
             progress.trust = Trust::Doubted;
         }
     }
 
     fn note_announced(&mut self, head: Option<u64>) {
         let (Some(progress), Some(head)) = (&mut self.progress, head) else { return };
+        if !progress.believes(head) {
+            self.doubt();
+            return;
+        }
         let was_behind = progress.is_behind();
         progress.note_head(head);
         if !was_behind {
@@ -89,27 +100,42 @@ impl<I: Item, C> Recovery<I, C> {
             return;
         }
         let Some(progress) = &mut self.progress else { return };
+        if progress.covers(sequence) || self.core.buffer.holds(sequence) {
+            self.core.counts.duplicate += 1;
+            return;
+        }
+        let expected = progress.expected();
         let (is_near, was_behind) = (progress.believes(sequence), progress.is_behind());
         progress.note_head(sequence);
         if !was_behind {
             self.progress_at = self.core.now;
         }
-        if progress.covers(sequence) || self.core.buffer.holds(sequence) {
-            self.core.counts.duplicate += 1;
-            return;
-        }
-        let gap = progress.expected().filter(|expected| *expected != sequence);
-        if let (Recourse::Rewind, Some(expected)) = (self.config.recourse, gap) {
-            progress.refused = Some(if is_near { sequence } else { expected });
-            self.refused += 1;
-            self.core.push(Step::Refuse { sequence, expected });
-            return;
-        }
-        if !is_near {
+        let follows = expected.is_none_or(|expected| expected == sequence);
+        let refuses = match self.config.recourse {
+            Recourse::Ask => !is_near,
+            Recourse::Rewind => !(is_near && follows),
+            Recourse::Nothing => false,
+        };
+        if refuses {
+            let missing = if is_near { Some(sequence) } else { expected };
+            let missing = missing.filter(|at| !progress.is_beyond(*at));
+            if self.config.recourse == Recourse::Rewind {
+                progress.refused = progress.refused.max(missing);
+            }
+            self.refuse(sequence);
+            self.doubt();
+        } else if is_near && !progress.is_beyond(sequence) {
+            self.core.hold(batch);
+        } else {
             self.core.counts.stale += 1;
-            return;
         }
-        self.core.hold(batch);
+    }
+
+    /// The publisher of a live batch learns which one is wanted.
+    fn refuse(&mut self, sequence: u64) {
+        self.refused += 1;
+        let expected = self.expected().unwrap_or(0);
+        self.core.push(Step::Refuse { sequence, expected });
     }
 
     /// Whether a message of an incarnation counts. A new incarnation ends the one before.
@@ -119,7 +145,7 @@ impl<I: Item, C> Recovery<I, C> {
         first: Option<u64>,
     ) -> bool {
         if !self.is_present(incarnation) {
-            if !self.admits(incarnation) {
+            if self.admission(incarnation, in_order, self.core.now) != Admission::Admitted {
                 return false;
             }
             // The stated first number of a replacement is not believed before an answer, unless the
@@ -144,7 +170,7 @@ impl<I: Item, C> Recovery<I, C> {
         debug_assert!(!self.is_present(incarnation), "an incarnation begins once");
         self.end_incarnation();
         if let Some(before) = self.progress {
-            self.past.add(before.incarnation);
+            self.past.add(before.incarnation, self.core.now);
         }
         self.past.remove(incarnation);
         let base = first.map_or(Base::Open, Base::Before);
@@ -166,7 +192,7 @@ impl<I: Item, C> Recovery<I, C> {
             return;
         };
         self.seen_at = self.core.now;
-        if progress.covers(sequence) {
+        if progress.is_beyond(sequence) {
             self.core.counts.duplicate += 1;
             return;
         }
@@ -197,7 +223,7 @@ impl<I: Item, C> Recovery<I, C> {
             return;
         };
         self.seen_at = self.core.now;
-        if let Some(head) = head.filter(|head| !progress.covers(*head)) {
+        if let Some(head) = head.filter(|head| !progress.is_beyond(*head)) {
             progress.note_head(head);
             self.found_hole(number);
             return;
@@ -206,15 +232,33 @@ impl<I: Item, C> Recovery<I, C> {
         // Other announced batches do not exist, unless they came meanwhile.
         progress.head = head.max(progress.applied()).max(self.core.buffer.back());
         progress.target = progress.target.min(progress.head);
-        if self.core.buffer.len() > 0 && round == (Round::Range { brought: false }) {
+        let brought_nothing = round == (Round::Range { brought: false });
+        if self.core.buffer.len() > 0 && brought_nothing && !self.drop_refuted() {
             self.round_brought_nothing();
             return;
         }
+        let Some(progress) = &mut self.progress else { return };
         self.asks.succeeded();
         (progress.holes, progress.trust) = (0, Trust::Full);
         if self.core.buffer.len() == 0 && self.stream == Stream::Live {
             self.core.verified_at = Some(self.core.now);
         }
+    }
+
+    /// The source has no batch after the cursor: those that were held back when it was asked are not its own.
+    /// Returns whether there are any.
+    fn drop_refuted(&mut self) -> bool {
+        let asked_with = mem::take(&mut self.asked_with);
+        let (held, buffer) = (self.core.buffer.len(), &mut self.core.buffer);
+        let refuted: Vec<u64> = asked_with.into_iter().filter(|at| buffer.remove(*at)).collect();
+        let back = self.core.buffer.back();
+        debug_assert_eq!(held, self.core.buffer.len() + refuted.len(), "each is dropped once");
+        if let Some(progress) = &mut self.progress {
+            progress.head = progress.applied().max(back);
+            progress.target = progress.target.min(progress.head);
+        }
+        refuted.iter().for_each(|at| self.refuse(*at));
+        !refuted.is_empty()
     }
 
     /// Batches are missing in an answer: the range is requested again, and then a dump.

@@ -11,8 +11,12 @@
 //!   top of all before it: from the first batch, or from a dump that states its last batch. Only a
 //!   permanent loss ([`RecoveryConfig::attempts_max`]) leaves some out, and then the source is
 //!   `degraded` until a dump replaces what it holds.
+//! - A number far beyond the next one ([`NUMBERS_AHEAD_MAX`]) moves nothing. A source that can be
+//!   asked is asked; a publisher that can rewind its stream learns which batch is next.
+//! - A batch of which no copy came is never taken for a copy.
 //! - An announced incarnation other than the current one ends the current one, unless it is one of
-//!   the last [`PAST_INCARNATIONS_MAX`]: a delayed stream of an old incarnation is refused. A source
+//!   the last [`PAST_INCARNATIONS_MAX`]: a delayed stream of an old incarnation is refused. So is one
+//!   of a new incarnation where that many ended within [`PAST_INCARNATIONS_KEPT`]. A source
 //!   that can be asked has the last word. It is asked when an old incarnation announces itself, and
 //!   an answer from another incarnation begins that one, even if it ended before. Nothing is applied
 //!   to a replacement before its first answer. So a late first message of an old incarnation costs a
@@ -52,8 +56,9 @@ pub use crate::order::{
     BUFFER_BATCHES_MAX, BUFFER_BYTES_MAX, HELD_BYTES_MAX, HeldBytes, HeldShare, Item, OutcomeCounts,
 };
 pub use config::{
-    ATTEMPTS_MAX, NUMBERS_AHEAD_MAX, PAST_INCARNATIONS_MAX, Recourse, RecoveryConfig,
+    ATTEMPTS_MAX, NUMBERS_AHEAD_MAX, PAST_INCARNATIONS_KEPT, PAST_INCARNATIONS_MAX,
+    PAST_INCARNATIONS_RESUMED_MAX, Recourse, RecoveryConfig,
 };
 pub use kvasir_proto::types::LossPolicy;
 pub use recovery::Recovery;
-pub use step::{Ask, Input, Numbered, Step};
+pub use step::{Admission, Ask, Input, Numbered, Step};

@@ -3,8 +3,14 @@
 //! What a batch does to the index depends on what was there before and is not the same when done
 //! twice: a batch that is lost, repeated or out of order shows in what is held.
 
-use super::{Ask, Input, Item, Numbered, OutcomeCounts, Recourse, Recovery, RecoveryConfig, Step};
-use kvasir_proto::types::{Cursor, Incarnation, SourceState, SourceStatus};
+use super::{
+    Admission, Ask, Input, Item, NUMBERS_AHEAD_MAX, Numbered, OutcomeCounts, PAST_INCARNATIONS_MAX,
+    Recourse, Recovery, RecoveryConfig, Step,
+};
+use kvasir_proto::{
+    limits::UNSTATED_FIRST_SEQUENCE_MAX,
+    types::{Cursor, Incarnation, SourceState, SourceStatus},
+};
 use std::{
     collections::{BTreeMap, VecDeque},
     time::Duration,
@@ -45,7 +51,15 @@ pub(super) type Chunk = Vec<(u8, u32)>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
     Batch(Token),
-    Head { life: usize, head: Option<u64> },
+    Head {
+        life: usize,
+        head: Option<u64>,
+    },
+    /// A number that no batch of the life has, in a batch and in a head.
+    Absurd {
+        life: usize,
+        sequence: u64,
+    },
 }
 
 /// One message of an answer.
@@ -135,6 +149,18 @@ pub(super) struct World {
     pub(super) recourse: Recourse,
     /// Whether a stream is open that the source does not leave.
     pub(super) stream: bool,
+    /// New lives for which there was no room.
+    pub(super) crowded: u64,
+    strange: Strange,
+}
+
+/// What an honest source does not do.
+#[derive(Debug, Clone, Copy, Default)]
+struct Strange {
+    /// Somebody sent numbers that could be believed.
+    lies_near: bool,
+    /// More lives began than are remembered.
+    flickered: bool,
 }
 
 impl World {
@@ -152,6 +178,8 @@ impl World {
             wanted: None,
             recourse: config.recourse,
             stream: false,
+            crowded: 0,
+            strange: Strange::default(),
         }
     }
 
@@ -241,15 +269,55 @@ impl World {
             Sent::Head { life, head } => {
                 self.input(Input::Announced { incarnation: incarnation(life), head });
             }
+            Sent::Absurd { life, sequence } => {
+                let (incarnation, item) =
+                    (incarnation(life), Token { life, sequence, kind: Kind::Clear });
+                self.input(Input::Announced { incarnation, head: Some(sequence) });
+                self.handed_in += 1;
+                let batch = Numbered { sequence, item };
+                self.input(Input::Live { incarnation, batch });
+            }
+        }
+    }
+
+    /// Somebody sends a number of the present life that no batch of it will ever have, and that is too high for
+    /// whatever was applied: `far` times.
+    pub(super) fn lie(&mut self, far: u64) {
+        let ahead = NUMBERS_AHEAD_MAX.saturating_mul(far).saturating_add(1);
+        let sequence = UNSTATED_FIRST_SEQUENCE_MAX.saturating_add(ahead);
+        self.sent.push(Sent::Absurd { life: self.life(), sequence });
+    }
+
+    /// Somebody sends a number of the present life that no batch of it has, and may have some day.
+    pub(super) fn lie_near(&mut self, ahead: u64) {
+        self.strange.lies_near = true;
+        let sequence = self.newest().unwrap_or(0) + 10_000 + ahead;
+        self.sent.push(Sent::Absurd { life: self.life(), sequence });
+    }
+
+    /// More lives begin at once than are remembered, each with a stream.
+    pub(super) fn flicker(&mut self) {
+        self.strange.flickered = true;
+        for _ in 0..=PAST_INCARNATIONS_MAX {
+            self.restart(0);
+            self.connect(self.life(), [true, false]);
         }
     }
 
     /// The agent opens a stream, and says so much of its life. What an agent sent that is gone may
     /// be read late.
     pub(super) fn connect(&mut self, life: usize, [first, head]: [bool; 2]) {
+        let incarnation = incarnation(life);
+        let admission = self.recovery.admission(incarnation, false, self.now);
+        self.crowded += u64::from(admission == Admission::TooMany);
+        if admission != Admission::Admitted {
+            // It is refused: no stream is open that was not open before.
+            self.input(Input::Announced { incarnation, head: None });
+            return;
+        }
         self.stream = true;
         self.input(Input::Connected {
-            incarnation: incarnation(life),
+            incarnation,
             first: first.then(|| self.lives[life].first),
             head: self.lives[life].newest().filter(|_| head),
             in_order: false,
@@ -400,7 +468,7 @@ impl World {
             }
             Step::Apply { cursor, item } => self.apply(cursor, item),
             Step::Refuse { sequence, expected } => {
-                assert!(self.recourse == Recourse::Rewind && sequence > expected);
+                assert!(self.recourse != Recourse::Nothing && sequence > expected);
                 self.refusals += 1;
                 self.wanted = Some(expected);
             }
@@ -448,13 +516,17 @@ impl World {
     }
 
     fn apply(&mut self, cursor: Cursor, item: Token) {
+        let was_published = Some(item.sequence) <= self.lives[item.life].newest();
+        assert!(was_published || self.strange.lies_near, "{item:?} was never published");
         let index = &mut self.index;
         assert_eq!(cursor.sequence, item.sequence);
         assert_eq!(Some(cursor.incarnation), index.incarnation, "fenced");
         assert_eq!(life_of(cursor.incarnation), item.life, "of another life");
         if self.recourse == Recourse::Ask {
             // Where nobody answered for long, an old life may be applied that was never received before.
-            let unheard = index.losses > 0 && !index.left.contains(&cursor.incarnation);
+            // So may one that was forgotten, for the source itself has begun too many others.
+            let is_known = index.left.contains(&cursor.incarnation) && !self.strange.flickered;
+            let unheard = index.losses > 0 && !is_known;
             let newest = index.newest_life;
             assert!(item.life >= newest || unheard, "{item:?} after life {newest}");
         }

@@ -1,6 +1,11 @@
-use super::config::{NUMBERS_AHEAD_MAX, PAST_INCARNATIONS_MAX};
-use kvasir_proto::types::{Cursor, Incarnation};
-use std::sync::Arc;
+use super::config::{
+    NUMBERS_AHEAD_MAX, PAST_INCARNATIONS_KEPT, PAST_INCARNATIONS_MAX, PAST_INCARNATIONS_RESUMED_MAX,
+};
+use kvasir_proto::{
+    limits::UNSTATED_FIRST_SEQUENCE_MAX,
+    types::{Cursor, Incarnation},
+};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 /// What the index has of an incarnation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +22,7 @@ pub(super) enum Base {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trust {
     Full,
-    /// An earlier incarnation announced itself: the source is to be asked for its current one.
+    /// A message contradicted it: the source is to be asked for its current one.
     Doubted,
     /// It ended once, and only an answer of the source can resume it.
     Returned,
@@ -28,6 +33,9 @@ pub(super) enum Trust {
 pub(super) struct Progress {
     pub(super) incarnation: Incarnation,
     pub(super) base: Base,
+    /// The batch that came first, where nobody stated with which one the incarnation begins: those before it
+    /// were never received.
+    pub(super) began_at: Option<u64>,
     /// Highest number known to exist.
     pub(super) head: Option<u64>,
     /// Number that is to be applied before the source has caught up.
@@ -49,6 +57,7 @@ impl Progress {
         Self {
             incarnation,
             base,
+            began_at: None,
             head: None,
             target: None,
             refused: None,
@@ -76,13 +85,18 @@ impl Progress {
         }
     }
 
-    /// Whether a batch of that number is in already, or was given up, or belongs before the first.
-    pub(super) const fn covers(&self, sequence: u64) -> bool {
+    /// Whether the next batch has a higher number.
+    pub(super) const fn is_beyond(&self, sequence: u64) -> bool {
         match self.base {
             Base::At(applied) => sequence <= applied,
             Base::Before(first) => sequence < first,
             Base::Open => false,
         }
+    }
+
+    /// Whether a batch of that number is in already, or was given up, or belongs before the first.
+    pub(super) fn covers(&self, sequence: u64) -> bool {
+        self.is_beyond(sequence) && self.began_at.is_none_or(|first| sequence >= first)
     }
 
     pub(super) fn cursor(&self) -> Option<Cursor> {
@@ -92,8 +106,10 @@ impl Progress {
 
     /// Whether a number can be believed to be one of the source's.
     pub(super) fn believes(&self, sequence: u64) -> bool {
-        let near = |expected: u64| sequence.saturating_sub(expected) < NUMBERS_AHEAD_MAX;
-        self.expected().is_none_or(near)
+        match (self.base, self.expected()) {
+            (Base::Open, _) | (_, None) => sequence <= UNSTATED_FIRST_SEQUENCE_MAX,
+            (_, Some(expected)) => sequence.saturating_sub(expected) < NUMBERS_AHEAD_MAX,
+        }
     }
 
     /// Takes note of a number that exists.
@@ -105,43 +121,66 @@ impl Progress {
 
     /// Whether batches exist that are not applied.
     pub(super) fn is_behind(&self) -> bool {
-        self.head.is_some_and(|head| !self.covers(head))
+        self.head.is_some_and(|head| !self.is_beyond(head))
     }
 }
 
 /// Incarnations that ended, the latest last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Past(Arc<[Incarnation]>);
+pub(super) struct Past {
+    incarnations: Arc<[Incarnation]>,
+    /// When each of them ended.
+    ended_at: VecDeque<Duration>,
+}
 
 impl Past {
-    pub(super) fn of(past: &[Incarnation]) -> Self {
+    /// Those that a checkpoint knows: the latest, as if they ended `now`.
+    pub(super) fn of(past: &[Incarnation], now: Duration) -> Self {
         let mut known = Self::default();
-        past.iter().for_each(|&incarnation| known.add(incarnation));
+        let forgotten = past.len().saturating_sub(PAST_INCARNATIONS_RESUMED_MAX);
+        past.iter().skip(forgotten).for_each(|&incarnation| known.add(incarnation, now));
         known
     }
 
-    pub(super) fn add(&mut self, incarnation: Incarnation) {
+    /// Remembers one more that ended `now`; the earliest is forgotten if there are too many.
+    pub(super) fn add(&mut self, incarnation: Incarnation, now: Duration) {
         self.remove(incarnation);
-        let excess = (self.0.len() + 1).saturating_sub(PAST_INCARNATIONS_MAX);
-        self.0 = self.0.iter().skip(excess).copied().chain([incarnation]).collect();
-        debug_assert!(self.0.len() <= PAST_INCARNATIONS_MAX, "few are remembered");
+        let excess = (self.len() + 1).saturating_sub(PAST_INCARNATIONS_MAX);
+        self.ended_at.drain(..excess.min(self.ended_at.len()));
+        self.ended_at.push_back(now);
+        let kept = self.incarnations.iter().skip(excess).copied();
+        self.incarnations = kept.chain([incarnation]).collect();
+    }
+
+    /// Whether one more can be remembered without one being forgotten before its time.
+    pub(super) fn has_room(&self, now: Duration) -> bool {
+        let earliest = self.ended_at.front().filter(|_| self.len() >= PAST_INCARNATIONS_MAX);
+        earliest.is_none_or(|at| at.saturating_add(PAST_INCARNATIONS_KEPT) <= now)
     }
 
     pub(super) fn remove(&mut self, incarnation: Incarnation) {
-        if self.contains(incarnation) {
-            self.0 = self.0.iter().filter(|at| **at != incarnation).copied().collect();
+        if let Some(place) = self.incarnations.iter().position(|at| *at == incarnation) {
+            self.ended_at.remove(place);
+            self.incarnations =
+                self.incarnations.iter().filter(|at| **at != incarnation).copied().collect();
         }
     }
 
     pub(super) fn contains(&self, incarnation: Incarnation) -> bool {
-        self.0.contains(&incarnation)
+        self.incarnations.contains(&incarnation)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.incarnations.len()
+    }
+
+    /// Whether there are few, each with its time, in the order in which they ended.
+    pub(super) fn is_in_order(&self) -> bool {
+        let is_sorted = self.ended_at.iter().is_sorted();
+        self.len() <= PAST_INCARNATIONS_MAX && self.ended_at.len() == self.len() && is_sorted
     }
 
     pub(super) fn list(&self) -> Arc<[Incarnation]> {
-        Arc::clone(&self.0)
+        Arc::clone(&self.incarnations)
     }
 }

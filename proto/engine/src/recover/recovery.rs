@@ -1,7 +1,7 @@
 use super::{
     config::{Recourse, RecoveryConfig},
     progress::{Base, Past, Progress, Trust},
-    step::{Ask, Input, Numbered, Step},
+    step::{Admission, Ask, Input, Numbered, Step},
 };
 use crate::order::{
     self, BackOff, Bounds, Core, HeldShare, Item, Machine, OutcomeCounts, Pacing, Rounds,
@@ -50,6 +50,8 @@ pub struct Recovery<I, C> {
     pub(super) progress: Option<Progress>,
     pub(super) past: Past,
     pub(super) asks: Rounds<Round>,
+    /// Numbers of the batches that were held back when the last round began.
+    pub(super) asked_with: Vec<u64>,
     /// Batches that the publisher is to send again.
     pub(super) refused: u64,
 }
@@ -57,7 +59,7 @@ pub struct Recovery<I, C> {
 impl<I: Item, C> Recovery<I, C> {
     /// A source that is not connected yet, at the time `now` of a monotonic clock. Where `resume` has no cursor, nothing
     /// of the source is in the index; of its past incarnations, the latest
-    /// [`PAST_INCARNATIONS_MAX`](super::PAST_INCARNATIONS_MAX) are retained. A degraded source has a step to be taken.
+    /// [`PAST_INCARNATIONS_RESUMED_MAX`](super::PAST_INCARNATIONS_RESUMED_MAX) are retained. A degraded source has a step to be taken.
     #[must_use]
     pub fn new(config: RecoveryConfig, resume: Option<&SourceStatus>, now: Duration) -> Self {
         let bounds = Bounds {
@@ -81,11 +83,12 @@ impl<I: Item, C> Recovery<I, C> {
             progress: None,
             past: Past::default(),
             asks: Rounds::new(pacing),
+            asked_with: Vec::new(),
             refused: 0,
         };
         if let Some(resume) = resume {
             let present = resume.applied.map(|cursor| cursor.incarnation);
-            recovery.past = Past::of(&resume.past);
+            recovery.past = Past::of(&resume.past, now);
             present.into_iter().for_each(|present| recovery.past.remove(present));
             recovery.progress = resume.applied.map(|cursor| {
                 let progress = Progress::new(cursor.incarnation, Base::At(cursor.sequence));
@@ -133,11 +136,20 @@ impl<I: Item, C> Recovery<I, C> {
         order::next_step(self)
     }
 
-    /// Whether messages of this incarnation are accepted: not if it ended lately, unless there is no
-    /// current one.
+    /// Whether messages of this incarnation are accepted at the time `now`: not if it ended lately, or too many
+    /// did, unless there is no current one. Over a log that preserves the order of incarnations (`in_order`), any
+    /// number of them may begin.
     #[must_use]
-    pub fn admits(&self, incarnation: Incarnation) -> bool {
-        self.progress.is_none() || self.is_present(incarnation) || !self.past.contains(incarnation)
+    pub fn admission(&self, incarnation: Incarnation, in_order: bool, now: Duration) -> Admission {
+        if self.progress.is_none() || self.is_present(incarnation) {
+            Admission::Admitted
+        } else if self.past.contains(incarnation) {
+            Admission::Past
+        } else if in_order || self.past.has_room(now.max(self.core.now)) {
+            Admission::Admitted
+        } else {
+            Admission::TooMany
+        }
     }
 
     /// Whether this is the current incarnation, as far as is known.
@@ -152,7 +164,7 @@ impl<I: Item, C> Recovery<I, C> {
         self.progress.and_then(|progress| progress.expected())
     }
 
-    /// Whether a batch of that number is in already, was given up, or belongs before the first.
+    /// Whether a batch of that number is in already, was given up, or belongs before the stated first one.
     #[must_use]
     pub fn covers(&self, sequence: u64) -> bool {
         self.progress.is_some_and(|progress| progress.covers(sequence))
@@ -203,7 +215,7 @@ impl<I: Item, C> Recovery<I, C> {
             SourceState::CatchingUp
         } else if self.has_gap() {
             SourceState::Gap
-        } else if progress.target.is_none_or(|target| progress.covers(target)) {
+        } else if progress.target.is_none_or(|target| progress.is_beyond(target)) {
             SourceState::Exact
         } else {
             SourceState::CatchingUp
@@ -213,7 +225,7 @@ impl<I: Item, C> Recovery<I, C> {
     /// Whether batches are known to be missing.
     fn has_gap(&self) -> bool {
         let Some(progress) = self.progress else { return false };
-        let refused = progress.refused.is_some_and(|sequence| !progress.covers(sequence));
+        let refused = progress.refused.is_some_and(|sequence| !progress.is_beyond(sequence));
         let late = self.grace_ends().is_some_and(|at| at <= self.core.now);
         refused || late || self.core.buffer.len() > 0
     }
@@ -259,7 +271,7 @@ impl<I: Item, C> Recovery<I, C> {
         }
         self.end_incarnation();
         if let Some(progress) = self.progress.take() {
-            self.past.add(progress.incarnation);
+            self.past.add(progress.incarnation, self.core.now);
         }
         self.stream = Stream::Down;
         self.core.push(Step::Expired);
@@ -326,7 +338,10 @@ impl<I: Item, C> Machine for Recovery<I, C> {
         else {
             return false;
         };
-        debug_assert!(!progress.covers(sequence), "each batch is applied once");
+        debug_assert!(!progress.is_beyond(sequence), "each batch is applied once");
+        if is_open {
+            progress.began_at = Some(sequence);
+        }
         progress.base = Base::At(sequence);
         progress.note_head(sequence);
         let incarnation = progress.incarnation;
@@ -368,6 +383,10 @@ impl<I: Item, C> Machine for Recovery<I, C> {
                 (Round::Range { brought: false }, Ask::Range { incarnation, from })
             }
             Need::Dump => (Round::Dump { begun: false }, Ask::Dump { incarnation }),
+        };
+        self.asked_with = match need {
+            Need::Range { .. } => self.core.buffer.numbers().collect(),
+            Need::Dump => Vec::new(),
         };
         let round = self.asks.start(round);
         self.core.push(Step::Ask { round, ask });

@@ -17,6 +17,7 @@ struct Seen {
     lost: u64,
     duplicates: u64,
     stale: u64,
+    crowded: u64,
 }
 
 fn config(dice: &mut Dice, recourse: Recourse) -> RecoveryConfig {
@@ -83,12 +84,15 @@ fn act(world: &mut World, dice: &mut Dice) {
             let millis = 1 + dice.below(400);
             world.advance(Duration::from_millis(millis));
         }
+        23 if dice.one_in(4) => world.lie(1 + dice.below(1 << 32)),
+        23 if dice.one_in(300) => world.flicker(),
         23 if dice.one_in(8) => world.advance(Duration::from_secs(dice.below(200))),
         _ => {}
     }
 }
 
-fn simulate(seed: u64, recourse: Recourse, seen: &mut Seen) {
+/// Runs a seed; where there are `liars`, somebody sends numbers that could be believed.
+fn simulate(seed: u64, recourse: Recourse, liars: bool, seen: &mut Seen) {
     let mut dice = Dice::new(seed);
     let config = config(&mut dice, recourse);
     let journal_max = if dice.one_in(2) { dice.size(12) } else { usize::MAX };
@@ -103,6 +107,9 @@ fn simulate(seed: u64, recourse: Recourse, seen: &mut Seen) {
         }
     }
     for _ in 0..dice.below(400) {
+        if liars && dice.one_in(40) {
+            world.lie_near(dice.below(1 << 20));
+        }
         act(&mut world, &mut dice);
         world.check_exact_is_true();
     }
@@ -120,14 +127,15 @@ fn simulate(seed: u64, recourse: Recourse, seen: &mut Seen) {
     seen.lost += counts.lost;
     seen.duplicates += counts.duplicate;
     seen.stale += counts.stale;
+    seen.crowded += world.crowded;
 }
 
-fn check(recourse: Recourse, seeds: u64) -> Seen {
+fn check(recourse: Recourse, liars: bool, seeds: u64) -> Seen {
     let mut total = Seen::default();
     for seed in 0..seeds {
         let run = panic::catch_unwind(|| {
             let mut seen = Seen::default();
-            simulate(seed, recourse, &mut seen);
+            simulate(seed, recourse, liars, &mut seen);
             seen
         });
         match run {
@@ -139,32 +147,42 @@ fn check(recourse: Recourse, seeds: u64) -> Seen {
                 total.lost += seen.lost;
                 total.duplicates += seen.duplicates;
                 total.stale += seen.stale;
+                total.crowded += seen.crowded;
             }
             Err(cause) => {
-                eprintln!("{recourse:?}: seed {seed} failed");
+                eprintln!("{recourse:?}, liars {liars}: seed {seed} failed");
                 panic::resume_unwind(cause);
             }
         }
     }
-    println!("{recourse:?}: {total:?}");
+    println!("{recourse:?}, liars {liars}: {total:?}");
     total
 }
 
 #[test]
 fn whoever_can_be_asked_is_recovered_from_any_faults() {
-    let seen = check(Recourse::Ask, 6_000);
+    let seen = check(Recourse::Ask, false, 6_000);
     assert!(seen.dumps > 6_000 && seen.losses > 100 && seen.lost > 100, "{seen:?}");
     assert!(seen.expiries > 100 && seen.stale > 100 && seen.duplicates > 100, "{seen:?}");
+    assert!(seen.crowded > 100, "{seen:?}");
+}
+
+/// Whoever can be asked knows which numbers there are.
+#[test]
+fn numbers_that_do_not_exist_are_refuted_by_who_can_be_asked() {
+    let seen = check(Recourse::Ask, true, 3_000);
+    assert!(seen.dumps > 3_000 && seen.losses > 100, "{seen:?}");
 }
 
 #[test]
 fn whoever_sends_again_is_recovered_from_any_faults() {
-    let seen = check(Recourse::Rewind, 3_000);
+    let seen = check(Recourse::Rewind, false, 3_000);
     assert_eq!((seen.dumps, seen.losses, seen.lost), (0, 0, 0));
+    assert!(seen.crowded > 100, "{seen:?}");
 }
 
 #[test]
 fn without_any_help_the_state_is_honest() {
-    let seen = check(Recourse::Nothing, 3_000);
+    let seen = check(Recourse::Nothing, false, 3_000);
     assert!(seen.dumps == 0 && seen.losses > 1_000 && seen.lost > 1_000, "{seen:?}");
 }

@@ -113,6 +113,17 @@ pub enum Input<I, C> {
     Tick,
 }
 
+/// Whether messages of an incarnation are accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// They are.
+    Admitted,
+    /// It has ended.
+    Past,
+    /// It is a new one, and as many ended lately as are remembered.
+    TooMany,
+}
+
 /// What to request from a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
@@ -145,11 +156,13 @@ pub enum Step<I, C> {
         /// Its payload.
         item: I,
     },
-    /// A live batch was not taken: those before it are missing, and the publisher is to send them.
+    /// A live batch was not taken. Those before it are missing, or its number cannot be believed, or it is
+    /// lower than that of the first batch, of which nobody stated that it was the first. The publisher is to send the
+    /// one wanted.
     Refuse {
         /// Its number.
         sequence: u64,
-        /// The number wanted.
+        /// The number wanted; any (0) before the first.
         expected: u64,
     },
     /// A dump begins: what the source holds now is suspect until the dump brings it.

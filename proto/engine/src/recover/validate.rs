@@ -1,7 +1,4 @@
-use super::{
-    config::{PAST_INCARNATIONS_MAX, Recourse},
-    recovery::Recovery,
-};
+use super::{config::Recourse, recovery::Recovery};
 use crate::order::Item;
 
 impl<I: Item, C> Recovery<I, C> {
@@ -19,10 +16,10 @@ impl<I: Item, C> Recovery<I, C> {
             ("no incarnation: nothing is buffered", progress.is_some() || is_empty),
             ("no incarnation: no request", progress.is_some() || !waits),
             ("the present incarnation is not past", !is_past),
-            ("few incarnations are remembered", past.len() <= PAST_INCARNATIONS_MAX),
+            ("few incarnations are remembered", past.is_in_order()),
             (
                 "what is buffered is ahead",
-                !front.is_some_and(|at| progress.is_some_and(|progress| progress.covers(at))),
+                !front.is_some_and(|at| progress.is_some_and(|progress| progress.is_beyond(at))),
             ),
             ("no batch waits in vain", needs_dump || !front.is_some_and(fits)),
             ("requests only where they are possible", can_ask || !waits),

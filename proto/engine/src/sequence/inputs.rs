@@ -51,6 +51,7 @@ impl<I: Item> Sequencer<I> {
     pub(super) fn on_live(&mut self, received: Received<I>) {
         self.core.receive();
         let Received { sequence, fingerprint, incarnation, .. } = received;
+        let is_believable = self.believes(sequence, incarnation);
         let Connection::Up { live_seen } = &mut self.connection else {
             self.core.counts.stale += 1;
             return;
@@ -59,9 +60,13 @@ impl<I: Item> Sequencer<I> {
             self.core.counts.stale += 1;
             return;
         }
+        if !is_believable {
+            self.core.counts.stale += 1;
+            return;
+        }
         *live_seen = true;
         let restarted = match incarnation {
-            Some(incarnation) => self.enter(incarnation),
+            Some(incarnation) => self.enter(incarnation) || self.start_over(sequence, incarnation),
             None => {
                 if self.last_live.is_some_and(|last| last.is(sequence, fingerprint)) {
                     self.core.counts.duplicate += 1;
@@ -100,6 +105,15 @@ impl<I: Item> Sequencer<I> {
         false
     }
 
+    /// Begins a stated incarnation anew if a live batch of it shows that the position is wrong; whether it did.
+    fn start_over(&mut self, sequence: u64, incarnation: Incarnation) -> bool {
+        let is_wrong = self.is_far_behind(sequence);
+        if is_wrong {
+            self.end_incarnation(Some(incarnation));
+        }
+        is_wrong
+    }
+
     /// Follows the number of a live batch that states no incarnation; `true` if that ended the current
     /// one.
     fn follow_number(&mut self, received: &Received<I>) -> bool {
@@ -117,7 +131,8 @@ impl<I: Item> Sequencer<I> {
     /// the same batch here.
     fn shows_restart(&self, received: &Received<I>) -> bool {
         let Received { sequence, fingerprint, .. } = *received;
-        self.last_live.is_some_and(|last| sequence <= last.sequence)
+        self.is_far_behind(sequence)
+            || self.last_live.is_some_and(|last| sequence <= last.sequence)
             || self.progress.position().is_some_and(|cursor| {
                 cursor.sequence == sequence && !cursor.is(sequence, fingerprint)
             })
@@ -127,7 +142,9 @@ impl<I: Item> Sequencer<I> {
         self.core.receive();
         let last_attempt = self.replays.is_last_attempt();
         let Received { sequence, fingerprint, incarnation, .. } = received;
+        let is_believable = self.believes(sequence, incarnation);
         if let Some(incarnation) = incarnation
+            && is_believable
             && self.replays.rounds.current(number).is_some()
             && self.refuse_reply_of(incarnation, number)
         {
@@ -137,6 +154,11 @@ impl<I: Item> Sequencer<I> {
             self.core.counts.stale += 1;
             return;
         };
+        if !is_believable {
+            self.core.counts.stale += 1;
+            self.break_off(number);
+            return;
+        }
         let before = round.last;
         round.last = before.max(Some(sequence));
         round.replies += 1;

@@ -14,6 +14,8 @@
 //! - A state of `exact` means that every batch of this incarnation up to the newest known one was
 //!   applied. A permanent loss makes the source `degraded` until the engine clears its cache or
 //!   begins a new incarnation.
+//! - A number far beyond the next one moves nothing, and a live one far below it shows that the
+//!   position is wrong: the incarnation begins anew.
 //! - Every batch that comes in has exactly one outcome (applied, duplicate, stale) or is buffered.
 //!   Numbers whose batches could not be obtained are counted as lost.
 //!

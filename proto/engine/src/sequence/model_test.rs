@@ -4,7 +4,10 @@ use super::{
     Input, Item, OutcomeCounts, Received, Sequencer, SequencerConfig, Step, incarnation,
     stated_incarnation,
 };
-use kvasir_proto::types::{Cursor, Fingerprint, Incarnation, SourceState, SourceStatus};
+use kvasir_proto::{
+    limits::{SEQUENCES_AHEAD_MAX, UNSTATED_FIRST_SEQUENCE_MAX},
+    types::{Cursor, Fingerprint, Incarnation, SourceState, SourceStatus},
+};
 use std::{collections::VecDeque, time::Duration};
 
 /// What a batch of the model says.
@@ -225,6 +228,26 @@ impl World {
     pub(super) fn live(&mut self, token: Token) {
         self.handed_in += 1;
         self.input(Input::Live(self.received(token, true)));
+    }
+
+    /// A batch of a number that no engine has comes live, or in answer to the round under way: `far` times too far
+    /// ahead. It changes nothing.
+    pub(super) fn lie(&mut self, far: u64, in_reply: bool) {
+        let ahead = SEQUENCES_AHEAD_MAX.saturating_mul(far).saturating_add(1);
+        let sequence = UNSTATED_FIRST_SEQUENCE_MAX.saturating_add(ahead);
+        let token = Token { life: self.life(), sequence, kind: Kind::Clear };
+        match self.round.as_ref().map(|round| round.number).filter(|_| in_reply) {
+            Some(round) => {
+                self.handed_in += 1;
+                let received = self.received(token, false);
+                self.input(Input::ReplayReply { round, received });
+            }
+            None => {
+                let before = self.sequencer.status();
+                self.live(token);
+                assert_eq!(self.sequencer.status(), before, "it changes nothing");
+            }
+        }
     }
 
     // ---- replay

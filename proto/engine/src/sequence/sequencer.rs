@@ -6,7 +6,10 @@ use super::{
     step::{Input, Received, Step},
 };
 use crate::order::{self, Bounds, Core, HeldShare, Item, Machine, OutcomeCounts};
-use kvasir_proto::types::{Cursor, Fingerprint, Incarnation, SourceState, SourceStatus};
+use kvasir_proto::{
+    limits::{SEQUENCES_AHEAD_MAX, UNSTATED_FIRST_SEQUENCE_MAX},
+    types::{Cursor, Fingerprint, Incarnation, SourceState, SourceStatus},
+};
 use std::time::Duration;
 
 /// Whether the live stream is connected.
@@ -108,6 +111,27 @@ impl<I: Item> Sequencer<I> {
     /// The next thing to do; none once the last input is worked out to its end.
     pub fn next_step(&mut self) -> Option<Step<I>> {
         order::next_step(self)
+    }
+
+    /// Whether the number of a batch can be one of the source's: not where it is far beyond the next one on the same
+    /// connection, nor where no engine has published so many. A batch of which it cannot is dropped as stale.
+    #[must_use]
+    pub fn believes(&self, sequence: u64, incarnation: Option<Incarnation>) -> bool {
+        let is_same = incarnation.is_none_or(|stated| self.progress.incarnation() == Some(stated));
+        match self.progress {
+            Progress::Known(..) if is_same => {
+                sequence.saturating_sub(self.next) < SEQUENCES_AHEAD_MAX
+            }
+            Progress::Fresh(_) | Progress::Unproven(..) | Progress::Known(..) => {
+                sequence <= UNSTATED_FIRST_SEQUENCE_MAX
+            }
+        }
+    }
+
+    /// Whether a live batch shows that the position is wrong: what comes live is new, and nothing is under way for
+    /// so long.
+    pub(super) const fn is_far_behind(&self, sequence: u64) -> bool {
+        !self.progress.is_unproven() && self.next.saturating_sub(sequence) > SEQUENCES_AHEAD_MAX
     }
 
     /// The batch applied last could not be read, or not all of it.

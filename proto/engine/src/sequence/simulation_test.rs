@@ -70,6 +70,11 @@ fn act(world: &mut World, dice: &mut Dice, faults: Faults, replay_faults: &mut u
             let millis = 1 + dice.below(400);
             world.advance(Duration::from_millis(millis));
         }
+        23 if dice.one_in(4) => world.lie(1 + dice.below(1 << 32), false),
+        23 if dice.one_in(4) && replay_fault && world.has_round() => {
+            world.lie(1 + dice.below(1 << 32), true);
+            *replay_faults += 1;
+        }
         23 if dice.one_in(8) => {
             let secs = dice.below(if faults == Faults::Recoverable { 50 } else { 400 });
             world.advance(Duration::from_secs(secs));

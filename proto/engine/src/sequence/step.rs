@@ -4,7 +4,7 @@ use kvasir_proto::types::{Cursor, Fingerprint, Incarnation};
 /// A batch as it came in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received<I> {
-    /// Its number, from 0 in each incarnation.
+    /// Its number, from 0 in each incarnation. See [`Sequencer::believes`](super::Sequencer::believes).
     pub sequence: u64,
     /// Distinguishes it from a batch of another incarnation with the same number.
     pub fingerprint: Fingerprint,
@@ -61,7 +61,7 @@ pub enum Step<I> {
     /// The engine restarted, and nothing of its new incarnation is at hand yet: drop all that the source stored.
     Restarted,
     /// What follows belongs to this incarnation: drop all that the source stored. Once for each
-    /// incarnation, before its first batch or loss.
+    /// incarnation, before its first batch or loss; once more where the position in it was wrong.
     NewIncarnation {
         /// Id of the incarnation.
         incarnation: Incarnation,

@@ -19,7 +19,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kvasir_tls::{Protocol, ServerTls};
-use pages::{Pages, Sees};
+use pages::Pages;
 use prometheus_client::registry::Registry;
 use std::{
     convert::Infallible, error::Error, io, net::SocketAddr, pin::pin, sync::Arc, thread,
@@ -128,10 +128,10 @@ async fn answer(
     let peer = Arc::clone(socket.peer());
     let service = service_fn(move |request: Request<Incoming>| {
         let pages = Arc::clone(&pages);
-        let sees = access.as_ref().map_or(Sees::Health, |access| {
-            Sees::of(access.principal(request.headers(), peer.certificate.get()).as_deref())
-        });
-        async move { Ok::<_, Infallible>(pages.answer(request, sees).await) }
+        let caller = access
+            .as_ref()
+            .and_then(|access| access.principal(request.headers(), peer.certificate.get()));
+        async move { Ok::<_, Infallible>(pages.answer(request, caller.as_deref()).await) }
     });
     serve_connection(socket, service, HEAD_TIMEOUT, stop).await;
 }

@@ -1,4 +1,5 @@
 use crate::{
+    access::audit,
     net::{Limit, Share},
     telemetry::{CONTENT_TYPE, Metrics, Readiness},
 };
@@ -58,12 +59,9 @@ impl fmt::Debug for OwnPage {
 
 /// What a client may see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sees {
+enum Sees {
     /// Every page.
-    All {
-        /// Whether it may change something, too.
-        is_admin: bool,
-    },
+    All,
     /// What a stranger sees, for it lacks rights: pages tell of all tenants.
     Denied,
     /// Whether the process lives and is ready, and nothing else.
@@ -72,12 +70,10 @@ pub(super) enum Sees {
 
 impl Sees {
     /// What a caller sees; a stranger if there is none.
-    pub(super) fn of(principal: Option<&Principal>) -> Self {
+    fn of(principal: Option<&Principal>) -> Self {
         match principal {
             None => Self::Health,
-            Some(caller) if caller.has(Role::Query) && caller.sees_all() => {
-                Self::All { is_admin: caller.has(Role::Admin) }
-            }
+            Some(caller) if caller.has(Role::Query) && caller.sees_all() => Self::All,
             Some(_) => Self::Denied,
         }
     }
@@ -149,8 +145,12 @@ impl Pages {
         self.shown = Arc::new(Shown { port, server });
     }
 
-    pub(super) async fn answer(&self, request: Request<Incoming>, sees: Sees) -> Page {
-        let path = request.uri().path();
+    pub(super) async fn answer(
+        &self,
+        request: Request<Incoming>,
+        caller: Option<&Principal>,
+    ) -> Page {
+        let (path, sees) = (request.uri().path(), Sees::of(caller));
         let is_health = ["/livez", "/readyz"].contains(&path);
         match sees {
             Sees::Health if !is_health => {
@@ -161,12 +161,18 @@ impl Pages {
                 let text = b"needs the role query or admin, with all tenants and models\n";
                 return page(StatusCode::FORBIDDEN, Bytes::from_static(text));
             }
-            Sees::Health | Sees::Denied | Sees::All { .. } => {}
+            Sees::Health | Sees::Denied | Sees::All => {}
         }
         if let Some(own) = self.own.iter().find(|own| own.path == path) {
             let reads = [Method::GET, Method::HEAD].contains(request.method());
-            if !reads && sees != (Sees::All { is_admin: true }) {
-                return page(StatusCode::FORBIDDEN, Bytes::from_static(b"needs the role admin\n"));
+            if !reads {
+                let Some(admin) = caller.filter(|caller| caller.has(Role::Admin)) else {
+                    let text = b"needs the role admin\n";
+                    return page(StatusCode::FORBIDDEN, Bytes::from_static(text));
+                };
+                if *request.method() == Method::POST {
+                    audit(admin, "POST", &own.path);
+                }
             }
             return answer_own(own, request).await;
         }
@@ -231,7 +237,7 @@ impl Pages {
         } else {
             (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", reasons.join("; ")))
         };
-        if !matches!(sees, Sees::All { .. }) {
+        if sees != Sees::All {
             // Reasons and problems name workers and servers.
             let word: &'static [u8] = if reasons.is_empty() { b"ready\n" } else { b"not ready\n" };
             return page(status, Bytes::from_static(word));

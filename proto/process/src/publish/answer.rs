@@ -1,4 +1,5 @@
 use futures::future::BoxFuture;
+use kvasir_proto::limits::SEQUENCES_AHEAD_MAX;
 use kvasir_proto::pb::publish_events_response::Message;
 use kvasir_proto::pb::{PublishAck, PublishEventsResponse, PublishRefusal, RefusalReason};
 use tonic::Status;
@@ -36,11 +37,31 @@ pub(super) fn message(sequence: u64, answer: Answer) -> Option<Message> {
             Some(Message::Ack(PublishAck { sequence, duplicate, applied, noop, rejected }))
         }
         Answer::Gap { expected } => {
-            let text = format!("batches before this one are missing: send {expected} next");
-            Some(refusal(sequence, RefusalReason::Gap, expected, text))
+            Some(refusal(sequence, RefusalReason::Gap, expected, text_of_gap(sequence, expected)))
         }
         Answer::Fenced => None,
     }
+}
+
+/// Why the batch is not the one expected.
+fn text_of_gap(sequence: u64, expected: u64) -> String {
+    if sequence < expected {
+        return format!(
+            "sequence {sequence} is below the first that came of this incarnation, and its hello did not state \
+             first_sequence: send {expected} next, or begin a new incarnation"
+        );
+    }
+    if sequence - expected < SEQUENCES_AHEAD_MAX {
+        return format!("batches before this one are missing: send {expected} next");
+    }
+    let first = match expected {
+        0 => "; if the incarnation begins here, state first_sequence in the hello",
+        _ => "",
+    };
+    format!(
+        "sequence {sequence} is {SEQUENCES_AHEAD_MAX} or more beyond the expected one, which is not believed: send \
+         {expected} next{first}"
+    )
 }
 
 pub(super) fn fenced(sequence: u64) -> PublishEventsResponse {

@@ -3,7 +3,7 @@
 
 use crate::disk::{DiskConfig, PersistedSource, SourceKind};
 use kvasir_proto::convert::WorkerAddress;
-use kvasir_proto::limits::SOURCE_PAST_INCARNATIONS_MAX;
+use kvasir_proto::limits::TOLD_PAST_INCARNATIONS_MAX;
 use kvasir_proto::types::{CopyMode, Cursor, Fingerprint, Incarnation, PartitionKey, WorkerId};
 use prost::Message;
 use std::collections::BTreeMap;
@@ -169,7 +169,7 @@ impl SourceRecord {
             },
             has_lost: self.has_lost,
             lacks_blocks: self.lacks_blocks,
-            past: past.filter(|incarnations| incarnations.len() <= SOURCE_PAST_INCARNATIONS_MAX)?,
+            past: past.filter(|incarnations| incarnations.len() <= TOLD_PAST_INCARNATIONS_MAX)?,
             ranks: self.ranks,
             main_group: self.main_group,
         })

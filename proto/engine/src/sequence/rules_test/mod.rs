@@ -6,6 +6,7 @@
 
 mod following;
 mod incarnations;
+mod numbers;
 mod stated;
 mod upkeep;
 
