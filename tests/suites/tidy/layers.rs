@@ -256,7 +256,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("proto/engine::link", "command config frames unheard replay reports logs driver"),
     ("proto/engine::normalise", "drops namespace unchained keys place"),
     ("proto/engine::order", "buffer held jitter outcomes core rounds"),
-    ("proto/engine::recover", "config step progress recovery inputs validate"),
+    ("proto/engine::recover", "config step progress recovery inputs validate rules_test"),
     (
         "proto/engine::sequence",
         "config incarnation progress step replays sequencer inputs rules_test validate",
