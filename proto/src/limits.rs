@@ -35,7 +35,7 @@ pub const SOURCE_PAST_INCARNATIONS_MAX: usize = 64;
 pub const TOLD_PAST_INCARNATIONS_MAX: usize = 8;
 /// Highest sequence number of a batch.
 pub const SEQUENCE_MAX: u64 = (1 << 63) - 1;
-/// A batch whose number is so far beyond the next one, or further, is not believed.
+/// Shortest distance beyond the expected sequence number at which a batch is refused.
 pub const SEQUENCES_AHEAD_MAX: u64 = 1 << 32;
 /// Highest number of the first batch of an incarnation whose hello does not state `first_sequence`.
 pub const UNSTATED_FIRST_SEQUENCE_MAX: u64 = (1 << 48) - 1;

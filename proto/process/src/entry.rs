@@ -24,8 +24,9 @@ const RUNTIME_TIMEOUT: Duration = Duration::from_secs(1);
 /// Ready once the process is asked to stop.
 pub type StopSignal = Pin<Box<dyn Future<Output = ()>>>;
 
-/// `main` of a program with the options `O`: prints what its command line asks for, or runs `work` with the configuration
-/// that was read, until it ends by itself or by the signal. `log` finds the configuration of logging.
+/// `main` of a program with the options `O`. Prints the help, the version or the configuration if the command line asks for
+/// it, and refuses a configuration that cannot be used. Otherwise runs `work` with the configuration and a signal that is
+/// ready when the process should stop. `log` returns the logging section of the configuration.
 pub fn main<O, C, E, F>(
     read: Result<Action<C>, ConfigError>,
     log: impl FnOnce(&C) -> &LogConfig,

@@ -92,7 +92,7 @@ pub struct DumpedSource {
     pub copy_mode: CopyMode,
     /// The last batch that the records contain.
     pub applied: Option<Cursor>,
-    /// Past incarnations, the oldest first; at most [`TOLD_PAST_INCARNATIONS_MAX`].
+    /// The latest superseded incarnations, oldest first; at most [`TOLD_PAST_INCARNATIONS_MAX`].
     pub past: Vec<Incarnation>,
     /// The engine's main KV-cache group; none until the engine states it.
     pub main_group: Option<u32>,

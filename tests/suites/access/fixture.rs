@@ -46,3 +46,14 @@ pub async fn index(flags: &[&str]) -> Result<(Server, TempDir)> {
     let flags: Vec<_> = ["--identities", &file].iter().chain(flags).copied().collect();
     Ok((Server::start_with(any, any, &flags).await?, folder))
 }
+
+/// A router with [`IDENTITIES`] that queries an index of [`index`], whose folder it shares.
+pub async fn router(index: &Server, folder: &TempDir) -> Result<Server> {
+    let target = format!("http://{}", index.addresses.grpc);
+    let (file, token) = (folder.path().join("identities.toml"), folder.path().join("token"));
+    fs::write(&token, "query\n")?;
+    let (file, token) = (file.display().to_string(), token.display().to_string());
+    let flags =
+        [["--identities", &file], ["--token-file", &token], ["--indexer", &target]].concat();
+    Server::router(&flags).await
+}

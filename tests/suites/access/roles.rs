@@ -124,13 +124,7 @@ async fn agents_answer_those_who_have_the_role() -> Result<()> {
 #[tokio::test]
 async fn routers_answer_those_who_have_the_role() -> Result<()> {
     let (mut index, folder) = fixture::index(&[]).await?;
-    let target = format!("http://{}", index.addresses.grpc);
-    let (file, token) = (folder.path().join("identities.toml"), folder.path().join("token"));
-    std::fs::write(&token, "query\n")?;
-    let (file, token) = (file.display().to_string(), token.display().to_string());
-    let flags =
-        [["--identities", &file], ["--token-file", &token], ["--indexer", &target]].concat();
-    let mut router = Server::router(&flags).await?;
+    let mut router = fixture::router(&index, &folder).await?;
     check(&router, &["Router"]).await?;
     router.stop().await;
     index.stop().await;

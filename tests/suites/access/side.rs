@@ -3,7 +3,6 @@
 use crate::fixture;
 use anyhow::{Context, Result, ensure};
 use kvasir_tests::demo::metrics;
-use kvasir_tests::server::Server;
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -85,13 +84,7 @@ async fn who_changes_something_there_is_written_down() -> Result<()> {
     const PAGE: &str = "/busy_threshold";
     const BUSY: &str = "{\"active_prefill_tokens_threshold\": 20}";
     let (mut index, folder) = fixture::index(&[]).await?;
-    let target = format!("http://{}", index.addresses.grpc);
-    let (file, token) = (folder.path().join("identities.toml"), folder.path().join("token"));
-    std::fs::write(&token, "query\n")?;
-    let (file, token) = (file.display().to_string(), token.display().to_string());
-    let flags =
-        [["--identities", &file], ["--token-file", &token], ["--indexer", &target]].concat();
-    let mut router = Server::router(&flags).await?;
+    let mut router = fixture::router(&index, &folder).await?;
     let address = router.addresses.http;
     for (token, wanted) in
         [(None, 401), (Some("unknown"), 401), (Some("admin-a"), 403), (Some("query"), 403)]
