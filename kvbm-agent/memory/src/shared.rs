@@ -81,7 +81,8 @@ impl SharedStorage {
         let mut header = [0; HEADER_BYTES];
         let foreign = |reason: String| AllocateError::Foreign { path: name.clone(), reason };
         let size = file.metadata().map_err(error)?.len();
-        file.read_exact_at(&mut header, 0).map_err(|_| foreign("it is too short".to_owned()))?;
+        file.read_exact_at(&mut header, 0)
+            .map_err(|error| foreign(format!("it is too short: {error}")))?;
         let layout = read_header(&header).map_err(foreign)?;
         let end = layout.bytes().ok().and_then(|bytes| bytes.checked_add(HEADER_BYTES));
         let fits = |end: &usize| u64::try_from(*end).is_ok_and(|end| end <= size);
@@ -174,16 +175,15 @@ fn fresh_file(path: &Path) -> Result<File, AllocateError> {
         Err(missing) if missing.kind() == io::ErrorKind::NotFound => {}
         Err(other) => return Err(error(other)),
     }
-    let file = options.create_new(true).open(path).map_err(|failed| match failed.kind() {
-        io::ErrorKind::AlreadyExists => in_use(),
-        _ => error(failed),
+    let file = options.create_new(true).open(path).map_err(|failed| {
+        if failed.kind() == io::ErrorKind::AlreadyExists { in_use() } else { error(failed) }
     })?;
     lock(&file)?;
     Ok(file)
 }
 
 fn fill(file: &File, layout: SlotLayout, end: usize) -> io::Result<Mapping> {
-    let bytes = u64::try_from(end).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let bytes = u64::try_from(end).map_err(io::Error::other)?;
     file.set_len(bytes)?;
     fallocate(file, FallocateFlags::empty(), 0, bytes)?;
     file.write_all_at(&header(layout), 0)?;

@@ -49,10 +49,10 @@ impl DeviceAllocator {
     ///
     /// # Errors
     /// If the driver has no such memory.
-    pub fn pinned(&self, bytes: usize) -> Result<HostStorage, AllocateError> {
+    pub fn pinned(&self, bytes: usize) -> Result<DriverPinnedStorage, AllocateError> {
         check(bytes, HOST_ALIGNMENT)?;
         let first = self.context.allocate_host(bytes).map_err(AllocateError::Device)?;
-        Ok(HostStorage { context: Arc::clone(&self.context), first, bytes })
+        Ok(DriverPinnedStorage { context: Arc::clone(&self.context), first, bytes })
     }
 
     fn device(&self, bytes: usize, alignment: usize) -> Result<DeviceStorage, AllocateError> {
@@ -121,19 +121,19 @@ impl Drop for DeviceStorage {
 
 /// Host memory that the driver locked.
 #[derive(Debug)]
-pub struct HostStorage {
+pub struct DriverPinnedStorage {
     context: Arc<Context>,
     first: NonNull<u8>,
     bytes: usize,
 }
 
 // SAFETY: the memory belongs to the process, not to a thread, and the driver frees it from any thread.
-unsafe impl Send for HostStorage {}
+unsafe impl Send for DriverPinnedStorage {}
 // SAFETY: see above; shared references give the pointer out and do nothing else.
-unsafe impl Sync for HostStorage {}
+unsafe impl Sync for DriverPinnedStorage {}
 
 // SAFETY: the driver allocated so many bytes for this value alone, the context zeroed them, and they live until it is dropped.
-unsafe impl Region for HostStorage {
+unsafe impl Region for DriverPinnedStorage {
     fn kind(&self) -> RegionKind {
         RegionKind::Pinned
     }
@@ -147,7 +147,7 @@ unsafe impl Region for HostStorage {
     }
 }
 
-impl Drop for HostStorage {
+impl Drop for DriverPinnedStorage {
     fn drop(&mut self) {
         // SAFETY: the memory is this value's own, and is used by nothing after it.
         unsafe { self.context.free_host(self.first) };
