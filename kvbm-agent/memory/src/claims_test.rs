@@ -20,19 +20,18 @@ fn claims_are_given_back_once() {
 fn threads_exclude_one_another() {
     let claims = Claims::new(1);
     let inside = AtomicU32::new(0);
+    let attempt = || {
+        if let Ok(_claim) = claims.write(0) {
+            assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0);
+            inside.fetch_sub(1, Ordering::Relaxed);
+        }
+        if let Ok(_claim) = claims.read(0) {
+            assert_eq!(inside.load(Ordering::Relaxed), 0);
+        }
+    };
     thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| {
-                for _ in 0..2_000 {
-                    if let Ok(_claim) = claims.write(0) {
-                        assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0);
-                        inside.fetch_sub(1, Ordering::Relaxed);
-                    }
-                    if let Ok(_claim) = claims.read(0) {
-                        assert_eq!(inside.load(Ordering::Relaxed), 0);
-                    }
-                }
-            });
+            scope.spawn(|| (0..2_000).for_each(|_| attempt()));
         }
     });
     assert_eq!(claims.is_free(0), Ok(true));

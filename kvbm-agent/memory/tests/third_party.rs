@@ -1,4 +1,5 @@
 //! How a third party plugs memory in: one region that the processor addresses, and one that it reaches by copies.
+#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 #![expect(unsafe_code, reason = "whoever implements a region promises what its pointer leads to")]
 
 use kvasir_memory::{

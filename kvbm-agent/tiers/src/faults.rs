@@ -313,7 +313,12 @@ impl Storage for FaultyStorage {
         self.inner.load(place, block, target, &before.cancel)
     }
 
-    fn erase(&self, place: Place, sequence_hash: u64, cancel: &Cancel) -> Result<(), TransferError> {
+    fn erase(
+        &self,
+        place: Place,
+        sequence_hash: u64,
+        cancel: &Cancel,
+    ) -> Result<(), TransferError> {
         let before = self.before(cancel, &[])?;
         self.inner.erase(place, sequence_hash, &before.cancel)
     }

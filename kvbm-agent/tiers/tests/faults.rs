@@ -1,5 +1,11 @@
 //! Storages under faults by a seed: what is loaded is right or is an error, whatever fails below.
 //! `KVASIR_SEEDS=10000` for more, `KVASIR_SEED=7` for one.
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test fails by panicking"
+)]
 
 use kvasir_memory::{Arena, SlotLayout, StorageAllocator, SystemAllocator};
 use kvasir_tiers::disk::DiskConfig;
@@ -54,7 +60,8 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, limit: u32) -> u32 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         u32::try_from(self.0 >> 40).expect("24 bits") % limit
     }
 }
@@ -78,7 +85,13 @@ fn kind(error: &TransferError) -> &'static str {
 }
 
 impl Model {
-    fn step(&mut self, storage: &dyn Storage, memory: &Arc<Arena>, random: &mut Random, number: u32) {
+    fn step(
+        &mut self,
+        storage: &dyn Storage,
+        memory: &Arc<Arena>,
+        random: &mut Random,
+        number: u32,
+    ) {
         let (slot, cancel) = (random.below(SLOTS), Cancel::new());
         let place = Place::Slot(slot);
         match random.below(5) {
@@ -95,7 +108,9 @@ impl Model {
                 let Some((sealed, number)) = self.slots.get(&slot) else { return };
                 let mut target = memory.write(1).expect("a free slot");
                 match storage.load(place, sealed, &mut target, &cancel) {
-                    Ok(()) => assert_eq!(target.as_slice(), Some(&*content(*number)), "wrong bytes"),
+                    Ok(()) => {
+                        assert_eq!(target.as_slice(), Some(&*content(*number)), "wrong bytes")
+                    }
                     Err(error) => drop(self.errors.insert(kind(&error))),
                 }
             }
@@ -154,7 +169,11 @@ fn run(seed: u64) -> (BTreeMap<Fault, u64>, BTreeSet<&'static str>) {
         match opened.storage.load(place, &found.block, &mut target, &Cancel::new()) {
             Ok(()) => {
                 let number = found.block.identity.position;
-                assert_eq!(target.as_slice(), Some(&*content(number)), "wrong bytes after a restart");
+                assert_eq!(
+                    target.as_slice(),
+                    Some(&*content(number)),
+                    "wrong bytes after a restart"
+                );
             }
             Err(TransferError::Corrupt { .. }) => {}
             Err(other) => panic!("slot {}: {other}", found.slot),

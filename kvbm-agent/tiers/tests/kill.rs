@@ -1,5 +1,6 @@
 //! A process that writes a disk tier is killed with SIGKILL, again and again: every block that it was told is stored is
 //! there, and every block that is there is right.
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use kvasir_memory::{Arena, SlotLayout, StorageAllocator, SystemAllocator};
 use kvasir_tiers::disk::{DiskConfig, Opened};

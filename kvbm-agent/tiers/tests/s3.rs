@@ -1,4 +1,5 @@
 //! A volume in S3, as moto's server plays it: `tests/s3/serve`.
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use bytes::Bytes;
 use futures::TryStreamExt;
@@ -39,9 +40,9 @@ impl Server {
             .spawn()
             .expect("the server");
         let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
-        let port = lines.map_while(Result::ok).find_map(|line| {
-            line.strip_prefix("serving ").and_then(|port| port.parse().ok())
-        });
+        let port = lines
+            .map_while(Result::ok)
+            .find_map(|line| line.strip_prefix("serving ").and_then(|port| port.parse().ok()));
         Self { child, port: port.expect("a port") }
     }
 }
@@ -111,9 +112,8 @@ fn s3_keeps_blocks_and_the_first_writer_wins() {
     let region = SystemAllocator.allocate(BYTES, 4096).expect("memory");
     let memory = Arena::new(region, layout).expect("an arena");
     let mut target = memory.write(0).expect("a free slot");
-    let load = |target: &mut _, block: &Sealed| {
-        storage.load(Place::Named, block, target, &Cancel::new())
-    };
+    let load =
+        |target: &mut _, block: &Sealed| storage.load(Place::Named, block, target, &Cancel::new());
     assert_eq!(load(&mut target, &kept), Ok(()));
     let found = Checksum::of(1, target.as_slice().expect("private memory"));
     assert_eq!(found, kept.checksum);

@@ -128,27 +128,29 @@ fn a_copy_stops_when_it_is_told_to() {
 fn threads_never_see_half_a_block() {
     let arena = private();
     let is_over = AtomicBool::new(false);
+    let write = |value: u8| {
+        let Ok(mut writer) = arena.write(u32::from(value % 2)) else { return };
+        let block = writer.as_mut_slice().expect("a private slot");
+        block.fill(value);
+        assert!(block.iter().all(|byte| *byte == value));
+    };
+    let read = |slot: u32| {
+        let Ok(reader) = arena.read(slot) else { return };
+        let block = reader.as_slice().expect("a private slot");
+        let first = block.first();
+        assert!(block.iter().all(|byte| Some(byte) == first));
+    };
     thread::scope(|scope| {
         for seed in 0..2_u8 {
-            let (arena, is_over) = (&arena, &is_over);
+            let (write, is_over) = (&write, &is_over);
             scope.spawn(move || {
-                for round in 0..200_u8 {
-                    let Ok(mut writer) = arena.write(u32::from(round % 2)) else { continue };
-                    let block = writer.as_mut_slice().expect("a private slot");
-                    block.fill(round ^ seed);
-                    assert!(block.iter().all(|byte| *byte == round ^ seed));
-                }
+                (0..200_u8).for_each(|round| write(round ^ seed));
                 is_over.store(true, Ordering::Relaxed);
             });
         }
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                for slot in 0..2 {
-                    let Ok(reader) = arena.read(slot) else { continue };
-                    let block = reader.as_slice().expect("a private slot");
-                    let first = block.first();
-                    assert!(block.iter().all(|byte| Some(byte) == first));
-                }
+                (0..2).for_each(read);
             }
         });
     });

@@ -152,6 +152,12 @@ impl Entry {
     }
 }
 
+/// Where the record of a slot lies in every file.
+pub(super) fn record_offset(slot: u32) -> u64 {
+    let wide = |bytes: usize| u64::try_from(bytes).unwrap_or_default();
+    wide(PAGE_BYTES) + u64::from(slot) * wide(RECORD_BYTES)
+}
+
 /// Where things lie in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Geometry {
@@ -177,13 +183,6 @@ impl Geometry {
         let file_bytes = data_offset.checked_add(data)?;
         i64::try_from(file_bytes).ok()?;
         Some(Self { block_bytes, stride_bytes, slots, data_offset, file_bytes })
-    }
-
-    pub(super) fn record_offset(&self, slot: u32) -> u64 {
-        // Both factors are small: see `new`.
-        let (page, record) = (PAGE_BYTES, RECORD_BYTES);
-        u64::try_from(page).unwrap_or_default()
-            + u64::from(slot) * u64::try_from(record).unwrap_or_default()
     }
 
     pub(super) fn slot_offset(&self, slot: u32) -> u64 {

@@ -17,7 +17,7 @@ use crate::error::TransferError;
 use crate::storage::{Place, Storage, StorageKind, check_loaded, check_size, sealed};
 pub use error::DiskError;
 pub use file::Way;
-use format::{Geometry, PAGE_BYTES, RECORD_BYTES, Record};
+use format::{Geometry, PAGE_BYTES, RECORD_BYTES, Record, record_offset};
 use kvasir_memory::{AlignedBuffer, Claims, ReadSlot, WriteSlot};
 pub use medium::Medium;
 use medium::{read_exact, write_all};
@@ -133,7 +133,7 @@ impl DiskStorage {
     fn erase_record(&self, slot: u32) -> Result<(), TransferError> {
         let Some(recorded) = self.is_recorded(slot) else { return Ok(()) };
         if recorded.load(Ordering::Acquire) {
-            let offset = self.geometry.record_offset(slot);
+            let offset = record_offset(slot);
             write_all(&*self.table, &[0; RECORD_BYTES], offset)?;
             recorded.store(false, Ordering::Release);
         }
@@ -147,7 +147,7 @@ impl DiskStorage {
         if let Some(recorded) = self.is_recorded(slot) {
             recorded.store(true, Ordering::Release);
         }
-        write_all(&*self.table, &record, self.geometry.record_offset(slot))
+        write_all(&*self.table, &record, record_offset(slot))
     }
 
     /// Runs with a buffer that direct I/O can use.

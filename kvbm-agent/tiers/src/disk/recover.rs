@@ -2,7 +2,9 @@
 
 use super::error::DiskError;
 use super::file::{self, Way, io_error};
-use super::format::{Entry, Geometry, Header, NoHeader, PAGE_BYTES, RECORD_BYTES, Record, VERSION};
+use super::format::{
+    Entry, Geometry, Header, NoHeader, PAGE_BYTES, RECORD_BYTES, Record, VERSION, record_offset,
+};
 use super::medium::{Medium, write_all};
 use super::{DiskConfig, DiskStorage, Opened};
 use crate::block::Sealed;
@@ -14,7 +16,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A block that was found in the file. Its data is verified when it is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,14 +90,14 @@ pub(super) fn open(
 fn settle(storage: DiskStorage, table: &Table, path: &Path) -> Result<Opened, DiskError> {
     let counted = |slots: &[u32]| u32::try_from(slots.len()).unwrap_or(u32::MAX);
     for slot in table.damaged.iter().chain(&table.superseded) {
-        let offset = storage.geometry.record_offset(*slot);
+        let offset = record_offset(*slot);
         let erased = write_all(&*storage.table, &[0; RECORD_BYTES], offset);
         let failed = |error: TransferError| io::Error::other(error.to_string());
         erased.map_err(failed).map_err(io_error(path, "cannot erase a record"))?;
     }
     for (slot, _) in &table.blocks {
         if let Some(recorded) = storage.is_recorded(*slot) {
-            recorded.store(true, std::sync::atomic::Ordering::Release);
+            recorded.store(true, Ordering::Release);
         }
     }
     let blocks = table.blocks.iter();
@@ -156,9 +158,9 @@ fn read_table(
     geometry: &Geometry,
     file_id: u64,
 ) -> Result<Table, DiskError> {
-    let bytes = geometry.record_offset(geometry.slots) - geometry.record_offset(0);
+    let bytes = record_offset(geometry.slots) - record_offset(0);
     let mut records = vec![0; usize::try_from(bytes).unwrap_or_default()];
-    let read = file.read_exact_at(&mut records, geometry.record_offset(0));
+    let read = file.read_exact_at(&mut records, record_offset(0));
     read.map_err(io_error(path, "cannot read its table"))?;
     let mut table = Table { blocks: Vec::new(), damaged: Vec::new(), superseded: Vec::new() };
     let mut newest: HashMap<u64, (u32, Record)> = HashMap::new();

@@ -8,11 +8,13 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use object_store::path::Path;
 use object_store::{
-    Error, GetRange, GetResult, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
-    parse_url_opts,
+    Error, GetOptions, GetRange, GetResult, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
+    PutPayload, parse_url_opts,
 };
 use parking_lot::Mutex;
+use rustls::crypto::ring;
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use url::Url;
@@ -77,7 +79,7 @@ impl Volumes {
         descriptor: &VolumeDescriptor,
     ) -> Result<Arc<Volume>, VolumeError> {
         let VolumeDescriptor { name, url, options, .. } = descriptor;
-        let reason = |error: &dyn std::fmt::Display| {
+        let reason = |error: &dyn Display| {
             // A URL may have a password in it; what is wrong with it does not.
             VolumeError::Address { name: name.clone(), reason: error.to_string() }
         };
@@ -138,7 +140,7 @@ impl Volumes {
 /// The one crypto provider of Kvasir is the process's default, unless the process has one already.
 fn ensure_crypto() {
     // Whoever was first is as good.
-    drop(rustls::crypto::ring::default_provider().install_default());
+    drop(ring::default_provider().install_default());
 }
 
 /// A registered volume: blocks under `prefix/fingerprint/sequence hash`.
@@ -231,10 +233,8 @@ impl Volume {
     pub async fn find(&self, sequence_hash: u64) -> Result<Sealed, TransferError> {
         self.check()?;
         let header = 0..u64::try_from(HEADER_BYTES).unwrap_or_default();
-        let options = object_store::GetOptions {
-            range: Some(GetRange::Bounded(header)),
-            ..object_store::GetOptions::default()
-        };
+        let options =
+            GetOptions { range: Some(GetRange::Bounded(header)), ..GetOptions::default() };
         let path = self.path(sequence_hash);
         let result = self.store.get_opts(&path, options).await.map_err(|error| failed(&error))?;
         let size = result.meta.size;
@@ -339,8 +339,9 @@ fn name(path: &Path) -> Option<u64> {
 }
 
 pub(super) fn failed(error: &Error) -> TransferError {
-    match error {
-        Error::NotFound { .. } => TransferError::Missing,
-        other => TransferError::Io(other.to_string()),
+    if matches!(error, Error::NotFound { .. }) {
+        TransferError::Missing
+    } else {
+        TransferError::Io(error.to_string())
     }
 }
