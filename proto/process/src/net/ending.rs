@@ -62,3 +62,37 @@ impl<B> fmt::Debug for Ending<B> {
         f.debug_struct("Ending").field("is_over", &self.end.is_none()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::{FutureExt, channel::mpsc::unbounded};
+    use http_body_util::{BodyExt, StreamBody};
+    use tokio_util::sync::CancellationToken;
+    use tonic::Code;
+
+    #[tokio::test]
+    async fn an_answer_ends_between_messages_with_the_status_that_is_ready() {
+        for code in [Code::Ok, Code::DeadlineExceeded] {
+            let (frames, source) = unbounded::<Result<Frame<Bytes>, Status>>();
+            let over = CancellationToken::new();
+            let is_over = over.clone();
+            let end = async move {
+                is_over.cancelled().await;
+                Status::new(code, "")
+            };
+            let mut body = Ending::new(StreamBody::new(source), end.boxed());
+            let message = Frame::data(Bytes::from_static(b"message"));
+            frames.unbounded_send(Ok(message)).expect("a reader");
+            let first = body.frame().await.expect("a frame").expect("no error");
+            assert_eq!(first.into_data().ok().as_deref(), Some(&b"message"[..]));
+            assert!(body.frame().now_or_never().is_none(), "it goes on");
+            over.cancel();
+            let last = body.frame().await.expect("an end").expect("no error");
+            let trailers = last.into_trailers().expect("trailers");
+            let status = Status::from_header_map(&trailers).expect("a status");
+            assert_eq!(status.code(), code);
+            assert!(body.is_end_stream() && body.frame().await.is_none());
+        }
+    }
+}

@@ -146,3 +146,7 @@ fn hello(first: Option<PublishEventsRequest>) -> Result<Hello, Status> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "publish_test.rs"]
+mod tests;

@@ -265,6 +265,18 @@ mod tests {
     }
 
     #[test]
+    fn a_time_may_be_off() {
+        for (text, span, written) in
+            [("off", None, "off"), ("2h", Some(Span::seconds(7_200)), "7200s")]
+        {
+            let read: SpanOrOff = text.parse().expect(text);
+            assert_eq!((read, &*read.to_string()), (SpanOrOff(span), written));
+        }
+        let refused = "no".parse::<SpanOrOff>().expect_err("neither");
+        assert!(refused.ends_with("2h or 30d, or off"), "{refused}");
+    }
+
+    #[test]
     fn bytes_are_read_and_written() {
         let check = |text: &str, bytes: usize, written: &str| {
             let count: ByteCount = text.parse().expect(text);
