@@ -17,12 +17,13 @@ const RUN: Duration = Duration::from_secs(6);
 #[tokio::test]
 async fn an_uplink_and_queries_go_on_over_connections_that_are_replaced() {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let mut server = Server::start_with(any, any, &["--connection-age=1s"]).await.expect("a server");
+    let mut server =
+        Server::start_with(any, any, &["--connection-age=1s"]).await.expect("a server");
     let age = Some(Duration::from_secs(1));
     let mut of_agent = config(vec![url(server.addresses.grpc)]);
     of_agent.guard = Guard { connection_age: age, ..Guard::default() };
+    register(&server, None).await;
     let agent = start(of_agent).await;
-    register(&server, agent.local_address()).await;
     let client = ClientConfig { deadline: PATIENCE, ..ClientConfig::default() };
     let client = IndexerClient::connect(&url(server.addresses.grpc), client).expect("a URL");
     let tokens: Vec<u32> = (0..64).collect();
