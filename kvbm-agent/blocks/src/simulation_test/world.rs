@@ -191,12 +191,12 @@ impl World {
         self.steps += 1;
         self.now += Duration::from_millis(self.random.random_range(0..8));
         match self.random.random_range(0..100) {
-            0..22 => self.produce()?,
-            22..42 => self.serve()?,
-            42..72 => self.execute()?,
-            72..76 => self.cancel(),
-            76..80 => self.expire(),
-            80..88 => self.let_go(),
+            0..20 => self.produce()?,
+            20..38 => self.serve()?,
+            38..66 => self.execute()?,
+            66..70 => self.cancel(),
+            70..74 => self.expire(),
+            74..88 => self.let_go(),
             88..91 => self.pin(),
             91..96 => self.reader.read(self.state.events(), self.steps as usize % 7)?,
             96 => self.state.decay(),
@@ -486,14 +486,12 @@ impl World {
     }
 
     fn let_go(&mut self) {
-        for _ in 0..self.random.random_range(1..4) {
+        for _ in 0..self.random.random_range(1..8) {
             if !self.users.is_empty() {
                 drop(self.users.swap_remove(self.random.random_range(0..self.users.len())));
             }
         }
-        if self.random.random() {
-            self.hands.pop();
-        }
+        self.hands.pop();
     }
 
     fn pin(&mut self) {
