@@ -1,6 +1,8 @@
 //! What a block costs: `cargo bench -p kvasir-blocks`. One core; the bars are 2 M/s for allocate and free, and 500 k/s
 //! for register and drop with events.
 
+#![allow(clippy::expect_used, reason = "a bench")]
+
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use kvasir_blocks::{
