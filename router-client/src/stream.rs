@@ -207,7 +207,7 @@ async fn run(
     let end = match end {
         // The server has enough streams: it may still answer single calls.
         End::Broken(status) if status.code() == Code::ResourceExhausted => End::Done,
-        end => end,
+        end @ (End::Done | End::Broken(_)) => end,
     };
     waiting.end(end);
 }
