@@ -212,6 +212,17 @@ const LAYERS: &[(&str, &str)] = &[
     ("proto/store", "cause options"),
     ("proto/access", "names role denied rate principal file identities"),
     ("proto/tls", "error pem reload names server addresses again channel dial"),
+    ("kvbm-agent/memory", "claims raw region mapping arena system pinned shared device buffer"),
+    ("kvbm-agent/memory::arena", "view copy"),
+    ("kvbm-agent/memory::device", "driver"),
+    (
+        "kvbm-agent/tiers",
+        "checksum block error fields cancel testing storage host disk objects executor faults",
+    ),
+    ("kvbm-agent/tiers::disk", "error format file medium recover"),
+    ("kvbm-agent/tiers::objects", "format volume"),
+    ("proto/access", "names role denied principal file identities"),
+    ("proto/tls", "error pem reload names server channel dial"),
     (
         "indexer-server::grpc",
         "endpoints config local parts sibling status access admin dump_turns dumpers large dump find ingest indexer server",
@@ -363,7 +374,19 @@ fn crates_stay_without_what_is_not_theirs() {
         // Gateways link it.
         ("router-client", &["clap", "async-nats", "prometheus-client", "kvasir-process"][..]),
         // Engines link it: without the agent, and without a journal on disk.
-        ("kvasir-c", &["kvbm-agent", "kvasir-store", "rocksdb", "librocksdb-sys"][..]),
+        (
+            "kvasir-c",
+            &[
+                "kvbm-agent",
+                "kvasir-store",
+                "rocksdb",
+                "librocksdb-sys",
+                "kvasir-memory",
+                "kvasir-tiers",
+            ][..],
+        ),
+        // Pointers stay by themselves.
+        ("kvasir-memory", &["kvasir-tiers", "kvasir-proto", "tokio", "tracing"][..]),
     ] {
         let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
         let output = Command::new(cargo)

@@ -1,0 +1,133 @@
+//! Pages from the kernel, given back when they are dropped.
+
+use crate::region::{AllocateError, check};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap, mmap_anonymous, munmap};
+use rustix::param::page_size;
+use rustix::process::{Resource, getrlimit};
+use rustix::system::sysinfo;
+use std::ffi::c_void;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::{NonNull, null_mut};
+
+/// From this size on, the kernel is asked for huge pages.
+const HUGE_PAGES_BYTES_MIN: usize = 4 << 20;
+
+/// Mapped pages, and the aligned run of bytes in them.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    /// All of the pages.
+    pages: NonNull<c_void>,
+    pages_bytes: usize,
+    /// The first byte that is used.
+    first: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread: its pages may be used and unmapped from any thread. The type
+// itself never reads or writes through the pointer.
+unsafe impl Send for Mapping {}
+// SAFETY: see above; shared references give the pointer out and do nothing else.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Zeros that belong to this process alone.
+    pub(crate) fn anonymous(bytes: usize, alignment: usize) -> Result<Self, AllocateError> {
+        check(bytes, alignment)?;
+        let too_large = AllocateError::TooLarge { bytes, alignment };
+        // The kernel aligns to a page; for more, there is room to move.
+        let room = if alignment > page_size() { alignment } else { 0 };
+        let Some(pages_bytes) = bytes.checked_add(room).filter(|at| isize::try_from(*at).is_ok())
+        else {
+            return Err(too_large);
+        };
+        // SAFETY: the address is left to the kernel, so no mapping that exists is replaced.
+        let pages = unsafe {
+            mmap_anonymous(
+                null_mut(),
+                pages_bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        };
+        let refused = |source: io::Error| AllocateError::Refused { bytes, source };
+        let pages = NonNull::new(pages.map_err(|error| refused(error.into()))?)
+            .ok_or_else(|| refused(io::ErrorKind::OutOfMemory.into()))?;
+        let start: NonNull<u8> = pages.cast();
+        let padding = start.as_ptr().align_offset(alignment);
+        // `align_offset` may give up in theory; the pages are unmapped by the drop then.
+        let padding_fits = padding <= room;
+        let at = if padding_fits { padding } else { 0 };
+        // SAFETY: `at` is at most `room`, so the sum lies in the pages.
+        let first = unsafe { start.add(at) };
+        let mapping = Self { pages, pages_bytes, first, bytes };
+        if !padding_fits {
+            return Err(too_large);
+        }
+        if bytes >= HUGE_PAGES_BYTES_MIN {
+            // Advice that makes copies faster; a kernel without huge pages refuses it, and nothing is lost.
+            // SAFETY: the range is this mapping, and this advice does not change what the bytes are.
+            let advised = unsafe { madvise(pages.as_ptr(), pages_bytes, Advice::LinuxHugepage) };
+            advised.unwrap_or_default();
+        }
+        Ok(mapping)
+    }
+
+    /// The bytes of a file from `skip` to `end`, which other processes may map, too. The file has that many.
+    pub(crate) fn of_file(file: BorrowedFd<'_>, skip: usize, end: usize) -> io::Result<Self> {
+        let bytes = end.checked_sub(skip).ok_or(io::ErrorKind::InvalidInput)?;
+        // SAFETY: the address is left to the kernel, so no mapping that exists is replaced.
+        let pages = unsafe {
+            mmap(null_mut(), end, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0)?
+        };
+        let pages = NonNull::new(pages).ok_or(io::ErrorKind::OutOfMemory)?;
+        // SAFETY: `skip` is at most `end`, and so many bytes are mapped.
+        let first = unsafe { pages.cast::<u8>().add(skip) };
+        Ok(Self { pages, pages_bytes: end, first, bytes })
+    }
+
+    /// Locks the pages in memory.
+    pub(crate) fn lock(&self) -> Result<(), AllocateError> {
+        let bytes = self.pages_bytes;
+        check_memory(bytes)?;
+        // SAFETY: the range is this mapping; locking does not change what the bytes are.
+        let outcome = unsafe { mlock(self.pages.as_ptr(), self.pages_bytes) };
+        outcome.map_err(|error| {
+            let limit = getrlimit(Resource::Memlock).current;
+            let is_limit =
+                limit.is_some_and(|limit| u64::try_from(bytes).unwrap_or(u64::MAX) > limit);
+            match limit {
+                Some(limit) if is_limit || error == rustix::io::Errno::PERM => {
+                    AllocateError::Locked { bytes, limit: format!("{limit} bytes") }
+                }
+                _ => AllocateError::Refused { bytes, source: error.into() },
+            }
+        })
+    }
+
+    pub(crate) fn first(&self) -> NonNull<u8> {
+        self.first
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// Refuses what is more than the machine's memory, before pages are taken one by one until the kernel kills a process.
+pub(crate) fn check_memory(bytes: usize) -> Result<(), AllocateError> {
+    let info = sysinfo();
+    let memory = u128::from(info.totalram) * u128::from(info.mem_unit.max(1));
+    if u128::try_from(bytes).is_ok_and(|bytes| bytes > memory) {
+        return Err(AllocateError::Refused { bytes, source: io::ErrorKind::OutOfMemory.into() });
+    }
+    Ok(())
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the pages are this value's own, and whoever uses the pointer borrows or owns the value.
+        let outcome = unsafe { munmap(self.pages.as_ptr(), self.pages_bytes) };
+        debug_assert!(outcome.is_ok(), "pages that cannot be unmapped: {outcome:?}");
+    }
+}

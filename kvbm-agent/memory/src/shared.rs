@@ -1,0 +1,237 @@
+//! Memory that an engine's process maps, too.
+//!
+//! The file begins with a header of [`HEADER_BYTES`] bytes, little-endian: the magic, the version (4 bytes), where the slots
+//! begin (4), bytes of a block (8), bytes of a slot (8), how many slots (8). It is written before the first page is mapped and
+//! never read back by its owner. Python reads it with `struct.unpack_from("<8sIIQQQ", memory)`.
+
+use crate::arena::SlotLayout;
+use crate::mapping::{Mapping, check_memory};
+use crate::region::{Access, AllocateError, Region, RegionKind};
+use rustix::fs::{
+    FallocateFlags, FlockOperation, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, flock,
+    memfd_create,
+};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process;
+
+/// The first bytes of a shared arena.
+pub const MAGIC: [u8; 8] = *b"KVASIRSM";
+/// The version of the header.
+pub const VERSION: u32 = 1;
+/// Bytes before the first slot.
+pub const HEADER_BYTES: usize = 4096;
+
+/// Where shared memory lives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Backing {
+    /// A file without a name, whose size nobody can change: engines open it as [`SharedStorage::path`], or are handed its
+    /// descriptor.
+    Memfd,
+    /// A file, best below `/dev/shm`: for engines that share a file system with the agent, and not its processes. Whoever
+    /// may write the file can also cut it off, which kills the processes that map it: it is made for this user alone.
+    File(PathBuf),
+}
+
+/// Memory that other processes map and may write at any moment.
+#[derive(Debug)]
+pub struct SharedStorage {
+    mapping: Mapping,
+    file: File,
+    layout: SlotLayout,
+    /// The file to be removed at the end.
+    own_path: Option<PathBuf>,
+}
+
+impl SharedStorage {
+    /// Makes an arena of zeros. All of its memory is reserved now, so that a full `/dev/shm` is an error here.
+    ///
+    /// # Errors
+    /// If the layout overflows, there is no room, or the file belongs to another process.
+    pub fn create(backing: &Backing, layout: SlotLayout) -> Result<Self, AllocateError> {
+        let end = layout.bytes().ok().and_then(|bytes| bytes.checked_add(HEADER_BYTES));
+        let too_large = AllocateError::TooLarge { bytes: usize::MAX, alignment: HEADER_BYTES };
+        let (Some(end), false) = (end, layout.stride_bytes == 0) else { return Err(too_large) };
+        check_memory(end)?;
+        let (file, own_path) = match backing {
+            Backing::Memfd => (memfd().map_err(|error| file_error("memfd", error))?, None),
+            Backing::File(path) => (fresh_file(path)?, Some(path.clone())),
+        };
+        let name =
+            own_path.as_deref().map_or("memfd".to_owned(), |path| path.display().to_string());
+        let mapping = fill(&file, layout, end).map_err(|error| file_error(&name, error))?;
+        if own_path.is_none() {
+            let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+            fcntl_add_seals(&file, seals).map_err(|error| file_error(&name, error.into()))?;
+        }
+        Ok(Self { mapping, file, layout, own_path })
+    }
+
+    /// Maps an arena that another process made: an engine's side of it.
+    ///
+    /// # Errors
+    /// If the file cannot be opened, or is not an arena of this version.
+    pub fn open(path: &Path) -> Result<Self, AllocateError> {
+        let name = path.display().to_string();
+        let error = |error| file_error(&name, error);
+        let file = OpenOptions::new().read(true).write(true).open(path).map_err(error)?;
+        let mut header = [0; HEADER_BYTES];
+        let foreign = |reason: String| AllocateError::Foreign { path: name.clone(), reason };
+        let size = file.metadata().map_err(error)?.len();
+        file.read_exact_at(&mut header, 0)
+            .map_err(|error| foreign(format!("it is too short: {error}")))?;
+        let layout = read_header(&header).map_err(foreign)?;
+        let end = layout.bytes().ok().and_then(|bytes| bytes.checked_add(HEADER_BYTES));
+        let fits = |end: &usize| u64::try_from(*end).is_ok_and(|end| end <= size);
+        let end =
+            end.filter(fits).ok_or_else(|| foreign("its slots do not fit into it".to_owned()))?;
+        let mapping = Mapping::of_file(file.as_fd(), HEADER_BYTES, end).map_err(error)?;
+        Ok(Self { mapping, file, layout, own_path: None })
+    }
+
+    /// How it is cut into slots.
+    #[must_use]
+    pub fn layout(&self) -> SlotLayout {
+        self.layout
+    }
+
+    /// What a process of the same user opens to map it.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        let of_process = || format!("/proc/{}/fd/{}", process::id(), self.file.as_raw_fd()).into();
+        self.own_path.clone().unwrap_or_else(of_process)
+    }
+
+    /// The open file, to be handed to another process.
+    #[must_use]
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Drop for SharedStorage {
+    fn drop(&mut self) {
+        if let Some(path) = &self.own_path {
+            // If it is gone already, nothing is left to do.
+            drop(fs::remove_file(path));
+        }
+    }
+}
+
+// SAFETY: the pages are mapped for as long as the value lives and wherever it moves; a file's bytes are initialised. Their
+// size was reserved before, and a sealed memfd cannot shrink. Other processes may write them at any moment, which `Shared`
+// states; this type makes no references to them.
+unsafe impl Region for SharedStorage {
+    fn kind(&self) -> RegionKind {
+        RegionKind::Shared
+    }
+
+    fn bytes(&self) -> usize {
+        self.mapping.bytes()
+    }
+
+    fn access(&self) -> Access<'_> {
+        Access::Shared(self.mapping.first())
+    }
+}
+
+fn file_error(path: &str, source: io::Error) -> AllocateError {
+    AllocateError::File { path: path.to_owned(), source }
+}
+
+fn memfd() -> io::Result<File> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    Ok(memfd_create("kvasir-arena", flags)?.into())
+}
+
+/// A new file under this name, locked for as long as it is open. What an owner left that is no more is removed: engines
+/// that still map it keep what they have.
+fn fresh_file(path: &Path) -> Result<File, AllocateError> {
+    let name = path.display().to_string();
+    let error = |error| file_error(&name, error);
+    let in_use = || AllocateError::InUse { path: name.clone() };
+    let lock = |file: &File| {
+        flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
+            rustix::io::Errno::WOULDBLOCK => in_use(),
+            other => error(other.into()),
+        })
+    };
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600);
+    match options.open(path) {
+        Ok(left) => {
+            lock(&left)?;
+            // The lock is worth something only if the name still leads to what is locked.
+            let (ours, named) =
+                (left.metadata().map_err(error)?, fs::metadata(path).map_err(error)?);
+            if (ours.dev(), ours.ino()) != (named.dev(), named.ino()) {
+                return Err(in_use());
+            }
+            fs::remove_file(path).map_err(error)?;
+        }
+        Err(missing) if missing.kind() == io::ErrorKind::NotFound => {}
+        Err(other) => return Err(error(other)),
+    }
+    let file = options.create_new(true).open(path).map_err(|failed| {
+        if failed.kind() == io::ErrorKind::AlreadyExists { in_use() } else { error(failed) }
+    })?;
+    lock(&file)?;
+    Ok(file)
+}
+
+fn fill(file: &File, layout: SlotLayout, end: usize) -> io::Result<Mapping> {
+    let bytes = u64::try_from(end).map_err(io::Error::other)?;
+    file.set_len(bytes)?;
+    fallocate(file, FallocateFlags::empty(), 0, bytes)?;
+    file.write_all_at(&header(layout), 0)?;
+    Mapping::of_file(file.as_fd(), HEADER_BYTES, end)
+}
+
+fn header(layout: SlotLayout) -> Vec<u8> {
+    let wide = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX).to_le_bytes();
+    let start = u32::try_from(HEADER_BYTES).unwrap_or(u32::MAX);
+    [
+        &MAGIC[..],
+        &VERSION.to_le_bytes(),
+        &start.to_le_bytes(),
+        &wide(layout.block_bytes),
+        &wide(layout.stride_bytes),
+        &u64::from(layout.slots).to_le_bytes(),
+    ]
+    .concat()
+}
+
+/// The layout that a header states, or what is wrong with it.
+fn read_header(header: &[u8; HEADER_BYTES]) -> Result<SlotLayout, String> {
+    let (magic, rest) = header.split_first_chunk().unwrap_or((&[0; 8], &[]));
+    let (version, rest) = rest.split_first_chunk().unwrap_or((&[0; 4], &[]));
+    let (start, rest) = rest.split_first_chunk().unwrap_or((&[0; 4], &[]));
+    let (sizes, _) = rest.as_chunks::<8>();
+    if *magic != MAGIC {
+        return Err("it does not begin as one".to_owned());
+    }
+    let version = u32::from_le_bytes(*version);
+    if version != VERSION {
+        return Err(format!("it has version {version}, and this is version {VERSION}"));
+    }
+    let start = u32::from_le_bytes(*start);
+    if usize::try_from(start).ok() != Some(HEADER_BYTES) {
+        return Err(format!("its slots begin at {start}, not at {HEADER_BYTES}"));
+    }
+    let [block, stride, slots] = [0, 1, 2].map(|at| sizes.get(at).copied().map(u64::from_le_bytes));
+    let narrow = |value: Option<u64>| value.and_then(|value| usize::try_from(value).ok());
+    let slots = slots.and_then(|slots| u32::try_from(slots).ok());
+    match (narrow(block), narrow(stride), slots) {
+        (Some(block_bytes), Some(stride_bytes), Some(slots)) => {
+            Ok(SlotLayout { block_bytes, stride_bytes, slots })
+        }
+        _ => Err("its sizes are not possible".to_owned()),
+    }
+}
+
+#[cfg(test)]
+#[path = "shared_test.rs"]
+mod tests;

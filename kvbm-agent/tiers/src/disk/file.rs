@@ -1,0 +1,75 @@
+//! The file itself: opened by one process, preallocated, by direct I/O where the file system allows it.
+
+use super::error::DiskError;
+use super::format::{Geometry, PAGE_BYTES};
+use kvasir_memory::AlignedBuffer;
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// How the data goes to the disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Way {
+    /// Past the page cache.
+    Direct,
+    /// Through the page cache, because direct I/O was refused or not wanted.
+    Buffered {
+        /// Why.
+        reason: String,
+    },
+}
+
+pub(super) fn io_error(path: &Path, what: &'static str) -> impl Fn(io::Error) -> DiskError {
+    let path = path.to_path_buf();
+    move |source| DiskError::Io { path: path.clone(), what, source }
+}
+
+/// Opens or creates the file, for this process alone for as long as it is open.
+pub(super) fn open(path: &Path) -> Result<File, DiskError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let file = options.open(path).map_err(io_error(path, "cannot open it"))?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
+        Errno::WOULDBLOCK => DiskError::InUse { path: path.to_path_buf() },
+        other => io_error(path, "cannot lock it")(other.into()),
+    })?;
+    Ok(file)
+}
+
+/// Takes all of the file's room now. Returns whether the file system could; otherwise room is taken as blocks are written.
+pub(super) fn reserve(file: &File, path: &Path, geometry: &Geometry) -> Result<bool, DiskError> {
+    let bytes = geometry.file_bytes;
+    match fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        Ok(()) => Ok(true),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+            file.set_len(bytes).map_err(io_error(path, "cannot set its size"))?;
+            Ok(false)
+        }
+        Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
+            let (path, source) = (PathBuf::from(path), errno.into());
+            Err(DiskError::Full { path, bytes, source })
+        }
+        Err(errno) => Err(io_error(path, "cannot reserve its room")(errno.into())),
+    }
+}
+
+/// The file opened a second time for direct I/O, tried by reading a page and writing it back; and how that went.
+pub(super) fn direct(path: &Path) -> Result<(Option<File>, Way), DiskError> {
+    let mut page = AlignedBuffer::new(PAGE_BYTES, PAGE_BYTES)
+        .map_err(|error| DiskError::Memory(error.to_string()))?;
+    let mut attempt = || -> io::Result<File> {
+        let flags = i32::try_from(OFlags::DIRECT.bits()).map_err(io::Error::other)?;
+        let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
+        // The header: it is there, and stays as it is.
+        file.read_exact_at(&mut page, 0)?;
+        file.write_all_at(&page, 0)?;
+        Ok(file)
+    };
+    match attempt() {
+        Ok(file) => Ok((Some(file), Way::Direct)),
+        Err(error) => Ok((None, Way::Buffered { reason: error.to_string() })),
+    }
+}

@@ -1,0 +1,294 @@
+//! One preallocated file as a storage: a table of records, and slots.
+//!
+//! A block's data is written first and its record last; its slot's old record is erased before either. So a process may be
+//! killed at any moment: every record that counts has all of its data. After a power failure a record may have come to the
+//! disk before its data; the checksum, which is checked on every load, finds that out.
+
+mod error;
+mod file;
+mod format;
+mod medium;
+mod recover;
+
+use crate::block::{Fingerprint, NewBlock, Sealed};
+use crate::cancel::Cancel;
+use crate::checksum::Summing;
+use crate::error::TransferError;
+use crate::storage::{Place, Storage, StorageKind, check_loaded, check_size, sealed};
+pub use error::DiskError;
+pub use file::Way;
+use format::{Geometry, PAGE_BYTES, RECORD_BYTES, Record, record_offset};
+use kvasir_memory::{AlignedBuffer, Claims, ReadSlot, WriteSlot};
+pub use medium::Medium;
+use medium::{read_exact, write_all};
+use parking_lot::Mutex;
+pub use recover::Recovered;
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Bytes that are summed up between two looks at whether to go on.
+const PIECE_BYTES: usize = 64 << 10;
+/// Buffers that are kept for blocks whose memory direct I/O cannot use.
+const BUFFERS_MAX: usize = 16;
+
+/// What a disk tier is made of.
+#[derive(Debug, Clone)]
+pub struct DiskConfig {
+    /// The file. It is made if it is not there.
+    pub path: PathBuf,
+    /// Most bytes of a block.
+    pub block_bytes: usize,
+    /// How many blocks.
+    pub slots: u32,
+    /// What the bytes of the blocks mean.
+    pub fingerprint: Fingerprint,
+    /// The same in words, for errors.
+    pub description: String,
+    /// Whether to use direct I/O, if the file system allows it.
+    pub direct: bool,
+}
+
+/// A disk tier, open.
+#[derive(Debug)]
+pub struct DiskStorage {
+    geometry: Geometry,
+    file_id: u64,
+    /// Header and table.
+    table: Box<dyn Medium>,
+    /// The slots' data.
+    data: Box<dyn Medium>,
+    way: Way,
+    is_preallocated: bool,
+    claims: Arc<Claims>,
+    /// Which slots have a record on the disk.
+    recorded: Box<[AtomicBool]>,
+    next_write: AtomicU64,
+    buffers: Mutex<Vec<AlignedBuffer>>,
+}
+
+/// A disk tier with what was found in it.
+#[derive(Debug)]
+pub struct Opened {
+    /// The tier.
+    pub storage: DiskStorage,
+    /// Its blocks, in the order in which they were written. Each has a sequence hash of its own.
+    pub blocks: Vec<Recovered>,
+    /// Records that were erased, because they were damaged.
+    pub damaged_records: u32,
+    /// Records that were erased, because the same block was written again later.
+    pub superseded_records: u32,
+}
+
+impl DiskStorage {
+    /// Opens the file, or makes it. `file_id` distinguishes a new file from earlier ones at its place: a random number.
+    ///
+    /// # Errors
+    /// If another process has it, it holds something else, or there is no room.
+    pub fn open(config: &DiskConfig, file_id: u64) -> Result<Opened, DiskError> {
+        Self::open_through(config, file_id, |file| Box::new(file))
+    }
+
+    /// Like [`open`](Self::open), with something between the tier and its file, once for the table and once for the data.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn open_through(
+        config: &DiskConfig,
+        file_id: u64,
+        through: impl Fn(File) -> Box<dyn Medium>,
+    ) -> Result<Opened, DiskError> {
+        recover::open(config, file_id, through)
+    }
+
+    /// How its data goes to the disk.
+    #[must_use]
+    pub fn way(&self) -> &Way {
+        &self.way
+    }
+
+    /// Whether all of the file's room is taken, so that blocks never find the disk full.
+    #[must_use]
+    pub fn is_preallocated(&self) -> bool {
+        self.is_preallocated
+    }
+
+    /// Bytes of the file.
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        self.geometry.file_bytes
+    }
+
+    /// Where the data of a slot begins in the file.
+    #[must_use]
+    pub fn slot_offset(&self, slot: u32) -> u64 {
+        self.geometry.slot_offset(slot)
+    }
+
+    fn is_recorded(&self, slot: u32) -> Option<&AtomicBool> {
+        usize::try_from(slot).ok().and_then(|slot| self.recorded.get(slot))
+    }
+
+    fn erase_record(&self, slot: u32) -> Result<(), TransferError> {
+        let Some(recorded) = self.is_recorded(slot) else { return Ok(()) };
+        if recorded.load(Ordering::Acquire) {
+            let offset = record_offset(slot);
+            write_all(&*self.table, &[0; RECORD_BYTES], offset)?;
+            recorded.store(false, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    fn write_record(&self, slot: u32, block: Sealed) -> Result<(), TransferError> {
+        let write_number = self.next_write.fetch_add(1, Ordering::Relaxed);
+        let record = Record { block, write_number }.encode(self.file_id, slot);
+        // From now on it may be there, even if writing it fails.
+        if let Some(recorded) = self.is_recorded(slot) {
+            recorded.store(true, Ordering::Release);
+        }
+        write_all(&*self.table, &record, record_offset(slot))
+    }
+
+    /// Runs with a buffer that direct I/O can use.
+    fn with_buffer<T>(
+        &self,
+        body: impl FnOnce(&mut [u8]) -> Result<T, TransferError>,
+    ) -> Result<T, TransferError> {
+        let kept = self.buffers.lock().pop();
+        let mut buffer = match kept {
+            Some(buffer) => buffer,
+            None => AlignedBuffer::new(self.geometry.stride_bytes, PAGE_BYTES)?,
+        };
+        let outcome = body(&mut buffer);
+        let mut kept = self.buffers.lock();
+        if kept.len() < BUFFERS_MAX {
+            kept.push(buffer);
+        }
+        outcome
+    }
+
+    /// Sums up a block in memory, writes it, and says what it adds up to.
+    fn write_data(
+        &self,
+        slot: u32,
+        block: &NewBlock,
+        source: &ReadSlot,
+        cancel: &Cancel,
+    ) -> Result<Sealed, TransferError> {
+        let length = block.bytes.next_multiple_of(PAGE_BYTES);
+        let offset = self.geometry.slot_offset(slot);
+        let write = |bytes: &[u8]| {
+            let found = sum(bytes.get(..block.bytes).unwrap_or_default(), cancel)?;
+            let block = sealed(block, found.seal(block.identity.sequence_hash))?;
+            write_all(&*self.data, bytes, offset)?;
+            Ok(block)
+        };
+        if let Some(bytes) = source.padded().and_then(|bytes| usable(bytes.get(..length)?)) {
+            return write(bytes);
+        }
+        self.with_buffer(|buffer| {
+            let (own, padding) = buffer.split_at_mut_checked(block.bytes).unwrap_or_default();
+            source.read(0, own)?;
+            padding.fill(0);
+            write(buffer.get(..length).unwrap_or_default())
+        })
+    }
+
+    /// Reads a block into memory and checks it there.
+    fn read_data(
+        &self,
+        slot: u32,
+        block: &Sealed,
+        target: &mut WriteSlot,
+        cancel: &Cancel,
+    ) -> Result<(), TransferError> {
+        let length = block.bytes.next_multiple_of(PAGE_BYTES);
+        let offset = self.geometry.slot_offset(slot);
+        let read = |bytes: &mut [u8]| {
+            read_exact(&*self.data, bytes, offset)?;
+            let found = sum(bytes.get(..block.bytes).unwrap_or_default(), cancel)?;
+            check_loaded(block, found.seal(block.identity.sequence_hash))
+        };
+        let padded = target.padded_mut().and_then(|bytes| bytes.get_mut(..length));
+        if let Some(bytes) = padded.filter(|bytes| usable(bytes).is_some()) {
+            return read(bytes);
+        }
+        self.with_buffer(|buffer| {
+            read(buffer.get_mut(..length).unwrap_or_default())?;
+            target.write(0, buffer.get(..block.bytes).unwrap_or_default())?;
+            Ok(())
+        })
+    }
+}
+
+/// Memory that direct I/O can use.
+fn usable(bytes: &[u8]) -> Option<&[u8]> {
+    (bytes.as_ptr().align_offset(PAGE_BYTES) == 0).then_some(bytes)
+}
+
+fn sum(bytes: &[u8], cancel: &Cancel) -> Result<Summing, TransferError> {
+    let mut summing = Summing::new();
+    for piece in bytes.chunks(PIECE_BYTES) {
+        cancel.check()?;
+        summing.update(piece);
+    }
+    Ok(summing)
+}
+
+impl Storage for DiskStorage {
+    fn kind(&self) -> StorageKind {
+        StorageKind::Disk
+    }
+
+    fn block_bytes(&self) -> usize {
+        self.geometry.block_bytes
+    }
+
+    fn slots(&self) -> Option<u32> {
+        Some(self.geometry.slots)
+    }
+
+    fn store(
+        &self,
+        place: Place,
+        block: &NewBlock,
+        source: &ReadSlot,
+        cancel: &Cancel,
+    ) -> Result<Sealed, TransferError> {
+        check_size(block.bytes, self.block_bytes().min(source.block_bytes()))?;
+        cancel.check()?;
+        let slot = place.slot()?;
+        let _claim = self.claims.write(slot)?;
+        self.erase_record(slot)?;
+        let block = self.write_data(slot, block, source, cancel)?;
+        cancel.check()?;
+        self.write_record(slot, block)?;
+        Ok(block)
+    }
+
+    fn load(
+        &self,
+        place: Place,
+        block: &Sealed,
+        target: &mut WriteSlot,
+        cancel: &Cancel,
+    ) -> Result<(), TransferError> {
+        check_size(block.bytes, self.block_bytes().min(target.block_bytes()))?;
+        cancel.check()?;
+        let slot = place.slot()?;
+        let _claim = self.claims.read(slot)?;
+        self.read_data(slot, block, target, cancel)
+    }
+
+    fn erase(&self, place: Place, _: u64, cancel: &Cancel) -> Result<(), TransferError> {
+        cancel.check()?;
+        let slot = place.slot()?;
+        let _claim = self.claims.write(slot)?;
+        self.erase_record(slot)
+    }
+}
+
+#[cfg(test)]
+#[path = "disk_test.rs"]
+mod tests;

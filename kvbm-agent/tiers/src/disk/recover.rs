@@ -1,0 +1,189 @@
+//! Opening a file: what it is, and which blocks it has. Only header and table are read.
+
+use super::error::DiskError;
+use super::file::{self, Way, io_error};
+use super::format::{
+    Entry, Geometry, Header, NoHeader, PAGE_BYTES, RECORD_BYTES, Record, VERSION, record_offset,
+};
+use super::medium::{Medium, write_all};
+use super::{DiskConfig, DiskStorage, Opened};
+use crate::block::Sealed;
+use crate::error::TransferError;
+use kvasir_memory::Claims;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// A block that was found in the file. Its data is verified when it is loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recovered {
+    /// Where it lies.
+    pub slot: u32,
+    /// What it is.
+    pub block: Sealed,
+}
+
+/// What a table says.
+struct Table {
+    blocks: Vec<(u32, Record)>,
+    /// Slots whose records do not count.
+    damaged: Vec<u32>,
+    superseded: Vec<u32>,
+}
+
+pub(super) fn open(
+    config: &DiskConfig,
+    file_id: u64,
+    through: impl Fn(File) -> Box<dyn Medium>,
+) -> Result<Opened, DiskError> {
+    let path = &*config.path;
+    let DiskConfig { block_bytes, slots, .. } = *config;
+    let geometry = Geometry::new(block_bytes, slots);
+    let geometry = geometry.ok_or(DiskError::Geometry { block_bytes, slots })?;
+    let file = file::open(path)?;
+    let found = read_header(&file, path)?;
+    let is_new = found.is_none();
+    let header = match found {
+        Some(found) => check(found, config)?,
+        None => header(config, file_id),
+    };
+    let is_preallocated = file::reserve(&file, path, &geometry)?;
+    if is_new {
+        // Last: a file without a header was never finished.
+        file.write_all_at(&header.encode(), 0)
+            .map_err(io_error(path, "cannot write its header"))?;
+    }
+    let table = read_table(&file, path, &geometry, header.file_id)?;
+    let (direct, way) = match config.direct {
+        true => file::direct(path)?,
+        false => (None, Way::Buffered { reason: "it was not wanted".to_owned() }),
+    };
+    if let Way::Buffered { reason } = &way {
+        tracing::warn!(path = %path.display(), reason, "disk tier goes through the page cache");
+    }
+    let data = match direct {
+        Some(direct) => direct,
+        None => file.try_clone().map_err(io_error(path, "cannot open it twice"))?,
+    };
+    let next_write =
+        table.blocks.last().map_or(1, |(_, record)| record.write_number.saturating_add(1));
+    let storage = DiskStorage {
+        geometry,
+        file_id: header.file_id,
+        table: through(file),
+        data: through(data),
+        way,
+        is_preallocated,
+        claims: Claims::new(slots),
+        recorded: (0..slots).map(|_| AtomicBool::new(false)).collect(),
+        next_write: AtomicU64::new(next_write),
+        buffers: Mutex::default(),
+    };
+    settle(storage, &table, path)
+}
+
+/// Erases records that do not count, and notes those that do.
+fn settle(storage: DiskStorage, table: &Table, path: &Path) -> Result<Opened, DiskError> {
+    let counted = |slots: &[u32]| u32::try_from(slots.len()).unwrap_or(u32::MAX);
+    for slot in table.damaged.iter().chain(&table.superseded) {
+        let offset = record_offset(*slot);
+        let erased = write_all(&*storage.table, &[0; RECORD_BYTES], offset);
+        let failed = |error: TransferError| io::Error::other(error.to_string());
+        erased.map_err(failed).map_err(io_error(path, "cannot erase a record"))?;
+    }
+    for (slot, _) in &table.blocks {
+        if let Some(recorded) = storage.is_recorded(*slot) {
+            recorded.store(true, Ordering::Release);
+        }
+    }
+    let blocks = table.blocks.iter();
+    Ok(Opened {
+        blocks: blocks
+            .map(|(slot, record)| Recovered { slot: *slot, block: record.block })
+            .collect(),
+        damaged_records: counted(&table.damaged),
+        superseded_records: counted(&table.superseded),
+        storage,
+    })
+}
+
+fn header(config: &DiskConfig, file_id: u64) -> Header {
+    Header {
+        block_bytes: u64::try_from(config.block_bytes).unwrap_or(u64::MAX),
+        slots: config.slots,
+        fingerprint: config.fingerprint,
+        file_id,
+        description: config.description.clone(),
+    }
+}
+
+/// The file's header; none if the file is new, or was never finished.
+fn read_header(file: &File, path: &Path) -> Result<Option<Header>, DiskError> {
+    let size = file.metadata().map_err(io_error(path, "cannot see its size"))?.len();
+    let mut page = vec![0; PAGE_BYTES.min(usize::try_from(size).unwrap_or(PAGE_BYTES))];
+    file.read_exact_at(&mut page, 0).map_err(io_error(path, "cannot read its header"))?;
+    let path = path.to_path_buf();
+    match Header::decode(&page) {
+        Ok(header) => Ok(Some(header)),
+        Err(NoHeader::Empty) => Ok(None),
+        Err(NoHeader::Foreign) => Err(DiskError::Foreign { path }),
+        Err(NoHeader::Version(found)) => Err(DiskError::Version { path, found, ours: VERSION }),
+        Err(NoHeader::Damaged) => Err(DiskError::Damaged { path }),
+    }
+}
+
+/// Refuses a file whose blocks are others than ours.
+fn check(found: Header, config: &DiskConfig) -> Result<Header, DiskError> {
+    let ours = header(config, found.file_id);
+    let is_ours = (found.block_bytes, found.slots, found.fingerprint)
+        == (ours.block_bytes, ours.slots, ours.fingerprint);
+    if is_ours {
+        return Ok(found);
+    }
+    let words = |header: &Header| {
+        let Header { block_bytes, slots, fingerprint, description, .. } = header;
+        format!("{description}: {slots} blocks of {block_bytes} bytes, fingerprint {fingerprint}")
+    };
+    let path = config.path.clone();
+    Err(DiskError::Layout { path, found: words(&found), ours: words(&ours) })
+}
+
+fn read_table(
+    file: &File,
+    path: &Path,
+    geometry: &Geometry,
+    file_id: u64,
+) -> Result<Table, DiskError> {
+    let bytes = record_offset(geometry.slots) - record_offset(0);
+    let mut records = vec![0; usize::try_from(bytes).unwrap_or_default()];
+    let read = file.read_exact_at(&mut records, record_offset(0));
+    read.map_err(io_error(path, "cannot read its table"))?;
+    let mut table = Table { blocks: Vec::new(), damaged: Vec::new(), superseded: Vec::new() };
+    let mut newest: HashMap<u64, (u32, Record)> = HashMap::new();
+    for (slot, record) in (0..geometry.slots).zip(records.chunks_exact(RECORD_BYTES)) {
+        match Entry::decode(record, file_id, slot, geometry.block_bytes) {
+            Entry::Empty => {}
+            Entry::Damaged => table.damaged.push(slot),
+            Entry::Block(record) => {
+                let name = record.block.identity.sequence_hash;
+                match newest.get(&name) {
+                    Some((_, known)) if known.write_number > record.write_number => {
+                        table.superseded.push(slot);
+                    }
+                    Some((known, _)) => {
+                        table.superseded.push(*known);
+                        newest.insert(name, (slot, record));
+                    }
+                    None => drop(newest.insert(name, (slot, record))),
+                }
+            }
+        }
+    }
+    table.blocks = newest.into_values().collect();
+    table.blocks.sort_unstable_by_key(|(slot, record)| (record.write_number, *slot));
+    Ok(table)
+}
