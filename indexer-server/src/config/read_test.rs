@@ -2,6 +2,7 @@ use super::*;
 use kvasir_proto::convert::Role;
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::time::Duration;
 
 fn run(arguments: &[&str]) -> Result<Action<Config>, ConfigError> {
     read(["indexer-server"].iter().chain(arguments).map(OsString::from))
