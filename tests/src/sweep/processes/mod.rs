@@ -69,9 +69,10 @@ pub fn run(args: &Args, source: &Source, load: f64) -> Result<Option<Agreement>>
     let point =
         Point { load, time_scale, options, block_size, workload: &workload, arrivals, requests };
     let runtime = Runtime::new().context("start a runtime")?;
+    let mut stop = runtime.block_on(async { StopSignals::listen() })?;
     let mut pairs = Vec::new();
     for policy in POLICIES {
-        let measured = runtime.block_on(point.measure(policy));
+        let measured = runtime.block_on(point.measure(policy, &mut stop));
         let Some(measured) = measured.with_context(|| point.name(policy))? else {
             return Ok(None);
         };
@@ -97,15 +98,13 @@ impl Point<'_> {
     }
 
     /// Starts the processes, sends all requests, and stops the processes; none if the process was asked to stop.
-    async fn measure(&self, policy: Policy) -> Result<Option<Measured>> {
-        let mut stop = StopSignals::listen()?;
-        let fleet = tokio::select! {
-            fleet = Fleet::start(self.options, policy, self.time_scale) => fleet?,
-            () = stop.received() => return Ok(None),
-        };
+    async fn measure(&self, policy: Policy, stop: &mut StopSignals) -> Result<Option<Measured>> {
+        // Whoever interrupts it meanwhile waits for the end of the start: then each process is known, and waited for.
+        let fleet = Fleet::start(self.options, policy, self.time_scale).await?;
         let measured = tokio::select! {
-            measured = self.drive(&fleet, policy) => measured.map(Some),
+            biased;
             () = stop.received() => Ok(None),
+            measured = self.drive(&fleet, policy) => measured.map(Some),
         };
         let stopped = fleet.stop().await;
         let measured = measured?;
