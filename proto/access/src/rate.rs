@@ -163,8 +163,8 @@ mod tests {
             }
             for (first, begin) in taken.iter().enumerate() {
                 for (last, end) in taken.iter().enumerate().skip(first) {
-                    let allowed = u64::from(burst) + (*end - *begin).as_nanos() as u64 * u64::from(per_second) / 1_000_000_000 + 1;
-                    prop_assert!((last - first + 1) as u64 <= allowed);
+                    let refilled = (*end - *begin).as_nanos() * u128::from(per_second) / 1_000_000_000;
+                    prop_assert!((last - first + 1) as u128 <= u128::from(burst) + refilled + 1);
                 }
             }
         }

@@ -1,3 +1,5 @@
+#![expect(clippy::disallowed_methods, reason = "tasks end with their test")]
+
 use super::*;
 use crate::net::{CUT_GRACE, PeerLimits, STREAMS_GRACE};
 use futures::future::pending;
@@ -62,7 +64,7 @@ async fn an_old_connection_takes_no_further_calls_and_its_streams_end_in_order()
     assert_eq!(answer.status(), 200);
     let ended = opened.elapsed();
     assert!(ended >= EARLIEST + STREAMS_GRACE && ended <= LATEST + STREAMS_GRACE, "{ended:?}");
-    let refused = client.ready().await.err().expect("the client was told before");
+    let refused = client.ready().await.expect_err("the client was told before");
     assert!(refused.is_go_away() && refused.reason() == Some(h2::Reason::NO_ERROR), "{refused}");
     served.await.expect("an end without a cut");
     let text = text(&metrics);

@@ -1,3 +1,5 @@
+#![expect(clippy::disallowed_methods, reason = "the test joins it")]
+
 use super::*;
 use crate::port::StreamKind;
 use kvasir_tls::Dialer;

@@ -65,7 +65,7 @@ impl Session for Slow {
     async fn apply(&self, _batch: PublishedBatch) -> PendingAnswer {
         let (answer, answered) = oneshot::channel();
         self.applied.lock().expect("a lock").push(answer);
-        answered.map(|answer| answer.map_err(|_| Status::internal("dropped"))).boxed()
+        answered.map(|answer| answer.map_err(|_dropped| Status::internal("dropped"))).boxed()
     }
 
     async fn heartbeat(&self, _heartbeat: Heartbeat) {}
