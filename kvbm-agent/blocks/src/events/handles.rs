@@ -10,11 +10,14 @@ pub struct PublishHandle {
     registration: Registration,
 }
 
-impl PublishHandle {
-    pub(super) const fn new(events: Arc<EventManager>, registration: Registration) -> Self {
-        Self { events, registration }
+impl EventManager {
+    /// What publishes `registration`.
+    pub fn prepare(self: &Arc<Self>, registration: Registration) -> PublishHandle {
+        PublishHandle { events: Arc::clone(self), registration }
     }
+}
 
+impl PublishHandle {
     /// Publishes the registration, which lasts as long as the handle that it returns. Never blocks.
     ///
     /// # Errors

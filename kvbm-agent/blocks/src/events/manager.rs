@@ -1,4 +1,4 @@
-use super::{BlockEvent, Change, Image, PublishHandle, Registration};
+use super::{BlockEvent, Change, Image, Registration};
 use crate::identity::BlockIdentity;
 use crate::planted::{Planted, is_planted};
 use crate::tier::{BlockTier, BlockTiers};
@@ -82,11 +82,6 @@ impl EventManager {
             stats: EventStats::default(),
         };
         Arc::new(Self { book: Mutex::new(book) })
-    }
-
-    /// What publishes `registration`.
-    pub fn prepare(self: &Arc<Self>, registration: Registration) -> PublishHandle {
-        PublishHandle::new(Arc::clone(self), registration)
     }
 
     /// Moves at most `max` events to the end of `events`, in order.

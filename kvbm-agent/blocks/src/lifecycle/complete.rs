@@ -1,5 +1,5 @@
 use super::state::in_state;
-use super::{Block, BlockRefused, MutableBlock, RegisteredBlock};
+use super::{Block, BlockRefused, RegisteredBlock};
 use crate::identity::{BlockIdentity, Checksum, Priority};
 use crate::store::{BlockInfo, Held, RegisterError, Registered};
 use crate::tier::TierMarker;
@@ -82,10 +82,5 @@ impl<T: TierMarker> CompleteBlock<T> {
             }
             Err(reason) => Err(BlockRefused { reason, block: self }),
         }
-    }
-
-    /// Complete → Reset: it is invalid.
-    pub fn reset(self) -> MutableBlock<T> {
-        MutableBlock::new(self.held)
     }
 }

@@ -51,3 +51,27 @@ impl<T: TierMarker> MutableBlock<T> {
         QuarantinedBlock::new(self.held)
     }
 }
+
+// What leads back to Reset stands here: no other state knows this one.
+
+impl<T: TierMarker> PartialBlock<T> {
+    /// Partial → Reset: forgets the tokens.
+    pub fn reset(self) -> MutableBlock<T> {
+        MutableBlock::new(self.held)
+    }
+}
+
+impl<T: TierMarker> CompleteBlock<T> {
+    /// Complete → Reset: it is invalid.
+    pub fn reset(self) -> MutableBlock<T> {
+        MutableBlock::new(self.held)
+    }
+}
+
+impl<T: TierMarker> QuarantinedBlock<T> {
+    /// The transfer has stopped: it neither writes now nor ever will.
+    pub fn stopped(self) -> MutableBlock<T> {
+        self.held.shared().lock().end_quarantine(self.held.slot());
+        MutableBlock::new(self.held)
+    }
+}

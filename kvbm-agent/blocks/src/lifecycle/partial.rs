@@ -1,5 +1,5 @@
 use super::state::in_state;
-use super::{BlockRefused, CommitError, CompleteBlock, MutableBlock};
+use super::{BlockRefused, CommitError, CompleteBlock};
 use crate::identity::BlockIdentity;
 use crate::store::Held;
 use crate::tier::TierMarker;
@@ -100,11 +100,6 @@ impl<T: TierMarker> PartialBlock<T> {
             Some(before) => before.next(local),
         };
         Ok(CompleteBlock::new(self.held, identity))
-    }
-
-    /// Partial → Reset: forgets the tokens.
-    pub fn reset(self) -> MutableBlock<T> {
-        MutableBlock::new(self.held)
     }
 }
 

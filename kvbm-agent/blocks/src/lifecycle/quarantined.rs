@@ -1,4 +1,3 @@
-use super::MutableBlock;
 use crate::identity::SlotId;
 use crate::store::Held;
 use crate::tier::TierMarker;
@@ -9,7 +8,7 @@ use std::marker::PhantomData;
 #[derive(Debug)]
 #[must_use]
 pub struct QuarantinedBlock<T> {
-    held: Held,
+    pub(super) held: Held,
     tier: PhantomData<fn() -> T>,
 }
 
@@ -22,11 +21,5 @@ impl<T: TierMarker> QuarantinedBlock<T> {
     #[must_use]
     pub const fn slot(&self) -> SlotId {
         self.held.slot()
-    }
-
-    /// The transfer has stopped: it neither writes now nor ever will.
-    pub fn stopped(self) -> MutableBlock<T> {
-        self.held.shared().lock().end_quarantine(self.held.slot());
-        MutableBlock::new(self.held)
     }
 }
