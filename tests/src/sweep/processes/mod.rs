@@ -2,10 +2,10 @@
 //! their events over ZMQ; an index that reads them; a router; and clients that ask it, send each request to the engine that
 //! it names, and report the first token and the end. Then the same requests in virtual time, and whether both agree.
 //!
-//! - [`requests`]: the workload's requests with tokens (pure);
-//! - [`fleet`]: the processes;
-//! - [`drive`]: the open loop;
-//! - [`probe`]: how late the index hears of caches;
+//! - `requests`: the workload's requests with tokens (pure);
+//! - `fleet`: the processes;
+//! - `drive`: the open loop;
+//! - `probe`: how late the index hears of caches;
 //! - [`agreement`]: the comparison (pure).
 
 pub mod agreement;
