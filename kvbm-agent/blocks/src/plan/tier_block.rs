@@ -1,0 +1,70 @@
+use crate::identity::BlockIdentity;
+use crate::lifecycle::RegisteredBlock;
+use crate::tier::{BlockTier, Device, Disk, Host, TierMarker, Volume};
+
+/// A registered block of any tier.
+#[derive(Debug, Clone)]
+#[must_use]
+pub enum TierBlock {
+    /// In the accelerator's memory.
+    Device(RegisteredBlock<Device>),
+    /// In host memory.
+    Host(RegisteredBlock<Host>),
+    /// On disk.
+    Disk(RegisteredBlock<Disk>),
+    /// In a volume.
+    Volume(RegisteredBlock<Volume>),
+}
+
+impl TierBlock {
+    /// Its tier.
+    #[must_use]
+    pub const fn tier(&self) -> BlockTier {
+        match self {
+            Self::Device(_) => BlockTier::Device,
+            Self::Host(_) => BlockTier::Host,
+            Self::Disk(_) => BlockTier::Disk,
+            Self::Volume(_) => BlockTier::Volume,
+        }
+    }
+
+    /// What it is.
+    #[must_use]
+    pub const fn identity(&self) -> &BlockIdentity {
+        match self {
+            Self::Device(block) => block.identity(),
+            Self::Host(block) => block.identity(),
+            Self::Disk(block) => block.identity(),
+            Self::Volume(block) => block.identity(),
+        }
+    }
+}
+
+/// A tier whose blocks can be one of any tier.
+pub trait AnyTier: TierMarker {
+    /// The block as one of any tier.
+    fn wrap(block: RegisteredBlock<Self>) -> TierBlock
+    where
+        Self: Sized;
+
+    /// The block as one of this tier, if it is.
+    fn unwrap(block: TierBlock) -> Option<RegisteredBlock<Self>>
+    where
+        Self: Sized;
+}
+
+macro_rules! any_tier {
+    ($($tier:ident),*) => {$(
+        impl AnyTier for $tier {
+            fn wrap(block: RegisteredBlock<Self>) -> TierBlock {
+                TierBlock::$tier(block)
+            }
+
+            fn unwrap(block: TierBlock) -> Option<RegisteredBlock<Self>> {
+                if let TierBlock::$tier(block) = block { Some(block) } else { None }
+            }
+        }
+    )*};
+}
+
+any_tier!(Device, Host, Disk, Volume);
