@@ -19,6 +19,9 @@ pub mod gate;
 pub mod manager;
 pub mod plan;
 
+#[cfg(test)]
+mod simulation_test;
+
 pub use events::{BlockEvent, Change, EventManager, PublishHandle, RegistrationHandle};
 pub use gate::{Gate, GateConfig, GateInputs, GateVerdict};
 pub use identity::{BlockIdentity, Checksum, Priority, SlotId};

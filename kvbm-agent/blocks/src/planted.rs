@@ -15,6 +15,8 @@ pub(crate) enum Planted {
     SkipLength,
     /// A transfer is committed when it begins.
     CommitEarly,
+    /// A transfer is committed again when its outcome comes again.
+    CommitTwice,
     /// A transfer that was cancelled is committed when it ends.
     CommitLate,
     /// A transfer lets go of its source when it begins.
@@ -29,6 +31,8 @@ pub(crate) enum Planted {
     LoseChecksum,
     /// An evicted block is still found.
     EvictUnderneath,
+    /// A pool that has too few blocks gives what it has.
+    AllocateSome,
 }
 
 #[cfg(not(test))]

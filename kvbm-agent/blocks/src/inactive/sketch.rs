@@ -53,7 +53,7 @@ impl FrequencySketch {
         }
     }
 
-    /// Uses of late, at most 15. Never fewer than there were since the last halving.
+    /// Uses of late, at most 15. It is too low by age only, and too high where hashes collide in all four places.
     #[must_use]
     pub fn estimate(&self, hash: SequenceHash) -> u8 {
         let counts = self.places(hash).map(|(word, shift)| self.words[word] >> shift & 0xf);

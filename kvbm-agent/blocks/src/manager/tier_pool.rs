@@ -1,7 +1,10 @@
 use crate::events::EventManager;
+use crate::identity::SlotId;
 use crate::plan::{AnyTier, TierBlock};
 use crate::pool::BlockPool;
-use crate::store::{BlockInfo, Evicted, PoolConfig, PoolConfigError, PoolStats, RestoreError};
+use crate::store::{
+    BlockInfo, Evicted, PoolConfig, PoolConfigError, PoolStats, RestoreError, SlotState,
+};
 use crate::tier::{BlockTier, Device, Disk, Host, Volume};
 use kvasir_proto::types::SequenceHash;
 use std::sync::Arc;
@@ -76,6 +79,18 @@ impl TierPool {
     #[must_use]
     pub fn match_prefix(&self, sequences: &[SequenceHash]) -> Vec<TierBlock> {
         each!(self, pool => wrapped(pool, sequences))
+    }
+
+    /// As [`BlockPool::slot_state`].
+    #[must_use]
+    pub fn slot_state(&self, slot: SlotId) -> Option<SlotState> {
+        each!(self, pool => pool.slot_state(slot))
+    }
+
+    /// As [`BlockPool::slot_block`].
+    #[must_use]
+    pub fn slot_block(&self, slot: SlotId) -> Option<BlockInfo> {
+        each!(self, pool => pool.slot_block(slot))
     }
 
     /// As [`BlockPool::restore`].

@@ -226,6 +226,9 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
         }
         self.count(verdict);
         let (identity, took) = (transfer.identity, now.saturating_sub(transfer.began));
+        if is_planted(Planted::CommitTwice) {
+            self.in_flight.insert(id.number, transfer);
+        }
         Some(Settled { id, identity, verdict, copy, bytes: self.block_bytes, took })
     }
 

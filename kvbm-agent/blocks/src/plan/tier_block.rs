@@ -1,5 +1,5 @@
-use crate::identity::BlockIdentity;
-use crate::lifecycle::RegisteredBlock;
+use crate::identity::{BlockIdentity, Checksum, SlotId};
+use crate::lifecycle::{Block, RegisteredBlock};
 use crate::tier::{BlockTier, Device, Disk, Host, TierMarker, Volume};
 
 /// A registered block of any tier.
@@ -25,6 +25,38 @@ impl TierBlock {
             Self::Host(_) => BlockTier::Host,
             Self::Disk(_) => BlockTier::Disk,
             Self::Volume(_) => BlockTier::Volume,
+        }
+    }
+
+    /// Its slot there.
+    #[must_use]
+    pub fn slot(&self) -> SlotId {
+        match self {
+            Self::Device(block) => block.slot(),
+            Self::Host(block) => block.slot(),
+            Self::Disk(block) => block.slot(),
+            Self::Volume(block) => block.slot(),
+        }
+    }
+
+    /// Checksum of its bytes, if it is known.
+    #[must_use]
+    pub fn checksum(&self) -> Option<Checksum> {
+        match self {
+            Self::Device(block) => block.checksum(),
+            Self::Host(block) => block.checksum(),
+            Self::Disk(block) => block.checksum(),
+            Self::Volume(block) => block.checksum(),
+        }
+    }
+
+    /// Ends its registration at once: its bytes are wrong. Whether it was registered.
+    pub fn withdraw(&self) -> bool {
+        match self {
+            Self::Device(block) => block.withdraw(),
+            Self::Host(block) => block.withdraw(),
+            Self::Disk(block) => block.withdraw(),
+            Self::Volume(block) => block.withdraw(),
         }
     }
 

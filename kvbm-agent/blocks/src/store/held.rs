@@ -3,10 +3,10 @@ use crate::events::EventManager;
 use crate::identity::SlotId;
 use crate::tier::BlockTier;
 use parking_lot::{Mutex, MutexGuard};
+use std::fmt;
 use std::sync::Arc;
 
 /// What all handles of a pool's blocks share. Its lock is taken before the events' lock, and no other.
-#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: PoolConfig,
     slots: Mutex<Slots>,
@@ -25,6 +25,13 @@ impl Shared {
     /// The slots. No handle may be dropped while they are locked.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Slots> {
         self.slots.lock()
+    }
+}
+
+/// Without its slots: there may be millions, and they may be locked.
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("config", &self.config).finish_non_exhaustive()
     }
 }
 

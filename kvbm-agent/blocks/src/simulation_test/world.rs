@@ -1,0 +1,679 @@
+//! A worker: its engine, its tiers and its executors.
+
+use super::Fault;
+use super::executor::Job;
+use super::reader::Reader;
+use super::storage::{BLOCK_BYTES, Bytes, Header, Storage, checksum, truth};
+use crate::events::Registration;
+use crate::identity::{BlockIdentity, Priority, SlotId};
+use crate::inactive::EvictionPolicy;
+use crate::layout::LayoutConfig;
+use crate::lifecycle::{Block, MutableBlock, WeakBlock};
+use crate::manager::{KvBlockManagerConfig, KvBlockManagerState, TierConfig};
+use crate::plan::{AnyTier, LaneLimits, Outcome, Side, TierBlock, Verdict};
+use crate::pool::BlockPool;
+use crate::store::{BlockInfo, DuplicatePolicy, SlotState};
+use crate::tier::{BlockTier, Device, Host};
+use kvasir_proto::types::{LocalHash, SequenceHash};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+const PROMPT_BLOCKS: usize = 6;
+/// Steps between two comparisons of everything.
+const COMPARE_STEPS: u64 = 8;
+
+/// What came up.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    counts: BTreeMap<&'static str, u64>,
+}
+
+impl Seen {
+    fn one(&mut self, what: &'static str) {
+        *self.counts.entry(what).or_default() += 1;
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        for (what, count) in &other.counts {
+            *self.counts.entry(what).or_default() += count;
+        }
+    }
+
+    pub(super) fn is_everything(&self) -> bool {
+        [
+            "served",
+            "onboarded",
+            "offloaded",
+            "short",
+            "corrupt source",
+            "corrupt destination",
+            "failed",
+            "cancelled",
+            "late",
+            "killed",
+            "restored",
+            "image",
+            "withdrawn",
+            "evicted",
+            "duplicate",
+            "exhausted",
+            "expired pin",
+            "rot found",
+        ]
+        .iter()
+        .all(|what| self.counts.contains_key(what))
+    }
+}
+
+/// A handle of a block of the top tier that keeps nothing.
+#[derive(Debug)]
+enum Weak {
+    Device(WeakBlock<Device>),
+    Host(WeakBlock<Host>),
+}
+
+#[derive(Debug)]
+pub(super) struct World {
+    random: ChaCha8Rng,
+    config: KvBlockManagerConfig,
+    top: BlockTier,
+    state: KvBlockManagerState,
+    storage: Storage,
+    reader: Reader,
+    jobs: Vec<Job>,
+    /// Blocks in use.
+    users: Vec<TierBlock>,
+    weak: Vec<Weak>,
+    /// Blocks of the top tier that somebody fills, of whichever type.
+    hands: Vec<Box<dyn Any>>,
+    prompts: Vec<Vec<BlockIdentity>>,
+    now: Duration,
+    steps: u64,
+    ill_percent: u32,
+    rot_percent: u32,
+    kill_permille: u32,
+    seen: Seen,
+}
+
+fn prompts(random: &mut ChaCha8Rng) -> Vec<Vec<BlockIdentity>> {
+    let mut locals: Vec<Vec<LocalHash>> = Vec::new();
+    for _ in 0..random.random_range(2..6) {
+        // A prompt begins as an earlier one does.
+        let mut prompt = match locals.len() {
+            0 => Vec::new(),
+            count => {
+                let from: &Vec<LocalHash> = &locals[random.random_range(0..count)];
+                from[..random.random_range(0..from.len())].to_vec()
+            }
+        };
+        prompt.resize_with(PROMPT_BLOCKS, || LocalHash(random.random()));
+        locals.push(prompt);
+    }
+    locals.iter().map(|locals| BlockIdentity::chain(locals).collect()).collect()
+}
+
+fn config(random: &mut ChaCha8Rng) -> KvBlockManagerConfig {
+    use BlockTier::{Device, Disk, Host, Volume};
+    let tiers: &[BlockTier] = match random.random_range(0..6) {
+        0 => &[Host, Disk],
+        1 => &[Device, Host],
+        2 => &[Device, Disk],
+        3 => &[Host, Disk, Volume],
+        4 => &[Device, Host, Volume],
+        _ => &[Device, Host, Disk, Volume],
+    };
+    let layout = LayoutConfig {
+        num_blocks: 1,
+        num_layers: 2,
+        outer_dim: 2,
+        page_size: 4,
+        inner_dim: 2,
+        dtype_width_bytes: 1,
+        alignment_bytes: 1,
+        base_offset_bytes: 0,
+    };
+    let mut config = KvBlockManagerConfig::new(layout);
+    config.queued_events_max = random.random_range(1..40);
+    for tier in tiers {
+        let eviction = match random.random_range(0..4) {
+            0 => EvictionPolicy::Lru,
+            1 => EvictionPolicy::TinyLfu,
+            _ => EvictionPolicy::Lineage,
+        };
+        let is_allowed: bool = random.random();
+        let duplicates = if is_allowed { DuplicatePolicy::Allow } else { DuplicatePolicy::Reject };
+        let transfers = random.random_range(1..6);
+        let lane = LaneLimits {
+            queued_blocks_max: random.random_range(1..8),
+            batch_blocks_max: random.random_range(1..4),
+            in_flight_transfers_max: transfers,
+            in_flight_bytes_max: (transfers * BLOCK_BYTES) as u64,
+            transfer_timeout: Duration::from_millis(random.random_range(10..200)),
+        };
+        let offers_min = u64::from(*tier == Disk) * random.random_range(0..3);
+        let blocks = random.random_range(2..10);
+        let at = TierConfig { blocks, eviction, duplicates, pins_max: 2, lane, offers_min };
+        config = config.with_tier(*tier, at);
+    }
+    config
+}
+
+impl World {
+    pub(super) fn new(seed: u64) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let config = config(&mut random);
+        let blocks = config.tiers.iter().map(|(tier, at)| (*tier, at.blocks));
+        Self {
+            top: *config.tiers.keys().next().expect("a tier"),
+            state: KvBlockManagerState::new(config.clone()).expect("a manager"),
+            storage: Storage::new(blocks),
+            config,
+            reader: Reader::default(),
+            jobs: Vec::new(),
+            users: Vec::new(),
+            weak: Vec::new(),
+            hands: Vec::new(),
+            prompts: prompts(&mut random),
+            now: Duration::ZERO,
+            steps: 0,
+            ill_percent: random.random_range(0..40),
+            rot_percent: random.random_range(0..4),
+            kill_permille: random.random_range(0..6),
+            seen: Seen::default(),
+            random,
+        }
+    }
+
+    pub(super) fn step(&mut self) -> Result<(), Fault> {
+        self.steps += 1;
+        self.now += Duration::from_millis(self.random.random_range(0..8));
+        match self.random.random_range(0..100) {
+            0..20 => self.produce()?,
+            20..38 => self.serve()?,
+            38..66 => self.execute()?,
+            66..70 => self.cancel(),
+            70..74 => self.expire(),
+            74..88 => self.let_go(),
+            88..91 => self.pin(),
+            91..96 => self.reader.read(self.state.events(), self.steps as usize % 7)?,
+            96 => self.state.decay(),
+            97 => self.reset()?,
+            _ => self.read_below()?,
+        }
+        if self.random.random_range(0..100) < self.rot_percent {
+            self.rot();
+        }
+        if self.random.random_range(0..1_000) < self.kill_permille {
+            self.kill()?;
+        }
+        if self.random.random() {
+            self.start();
+        }
+        self.check()
+    }
+
+    /// The engine computes the blocks of a prompt that the top tier lacks.
+    fn produce(&mut self) -> Result<(), Fault> {
+        match self.top {
+            BlockTier::Device => {
+                let pool = self.state.device().expect("a pool").clone();
+                self.produce_in(&pool, Weak::Device)
+            }
+            _ => {
+                let pool = self.state.host().expect("a pool").clone();
+                self.produce_in(&pool, Weak::Host)
+            }
+        }
+    }
+
+    fn produce_in<T: AnyTier>(
+        &mut self,
+        pool: &BlockPool<T>,
+        weak: fn(WeakBlock<T>) -> Weak,
+    ) -> Result<(), Fault> {
+        let prompt = self.prompts[self.random.random_range(0..self.prompts.len())].clone();
+        // Sometimes what is there is computed again, by a request that came at the same time.
+        let known = if self.random.random_range(0..5) == 0 {
+            self.random.random_range(0..PROMPT_BLOCKS)
+        } else {
+            prompt.iter().take_while(|block| pool.contains(block.sequence)).count()
+        };
+        let missing = &prompt[known..];
+        let count = self.random.random_range(1..4).min(missing.len());
+        let before = pool.stats();
+        let allocated = match pool.get_mutable_blocks(count) {
+            Ok(allocated) => allocated,
+            Err(exhausted) => {
+                let after = pool.stats();
+                self.seen.one("exhausted");
+                if (before.free, before.inactive) != (after.free, after.inactive) {
+                    return Err(format!("{exhausted}, and yet something changed"));
+                }
+                return Ok(());
+            }
+        };
+        if allocated.blocks.len() != count {
+            return Err(format!("{} blocks for {count}", allocated.blocks.len()));
+        }
+        if !allocated.evicted.is_empty() {
+            self.seen.one("evicted");
+        }
+        for (block, identity) in allocated.blocks.into_iter().zip(missing) {
+            self.fill(block, identity, weak);
+        }
+        Ok(())
+    }
+
+    /// The owner of a block writes it, and registers it or not.
+    fn fill<T: AnyTier>(
+        &mut self,
+        block: MutableBlock<T>,
+        identity: &BlockIdentity,
+        weak: fn(WeakBlock<T>) -> Weak,
+    ) {
+        let scribble: Bytes = self.random.random();
+        self.storage.at(T::TIER, block.slot()).bytes = scribble;
+        if self.random.random_range(0..10) == 0 {
+            self.hands.push(Box::new(block));
+            return;
+        }
+        let complete = block.complete(*identity).expect("it is consistent");
+        let bytes = truth(identity);
+        self.storage.at(T::TIER, complete.slot()).bytes = bytes;
+        let is_checked = self.random.random_range(0..4) > 0;
+        let priority = Priority(self.random.random_range(0..3));
+        let complete = complete.with_checksum(is_checked.then(|| checksum(&bytes)));
+        let registered = complete.with_priority(priority).register().expect("no conflict");
+        if matches!(registered, crate::lifecycle::Registration::Duplicate(_)) {
+            self.seen.one("duplicate");
+        }
+        let registered = registered.into_block();
+        self.state.offload(&registered, priority);
+        if self.random.random_range(0..4) == 0 {
+            self.weak.push(weak(registered.downgrade()));
+        }
+        if self.random.random() {
+            self.users.push(T::wrap(registered));
+        }
+    }
+
+    /// A prompt comes: what is in the top tier is used as it is, what is below is asked for.
+    fn serve(&mut self) -> Result<(), Fault> {
+        let prompt = &self.prompts[self.random.random_range(0..self.prompts.len())];
+        let sequences: Vec<SequenceHash> = prompt.iter().map(|block| block.sequence).collect();
+        let found = self.state.find(&sequences);
+        let blocks = self.state.match_nearest(&sequences);
+        if blocks.len() != found.len() {
+            return Err(format!("{} blocks are known, {} are there", found.len(), blocks.len()));
+        }
+        for (block, asked) in blocks.into_iter().zip(sequences) {
+            if block.identity().sequence != asked {
+                return Err(format!("{asked:?} was asked for, {block:?} came"));
+            }
+            self.use_block(block)?;
+        }
+        if let Some(weak) = self.weak.pop() {
+            let block = match &weak {
+                Weak::Device(weak) => weak.upgrade().map(TierBlock::Device),
+                Weak::Host(weak) => weak.upgrade().map(TierBlock::Host),
+            };
+            block.map_or(Ok(()), |block| self.use_block(block))?;
+        }
+        Ok(())
+    }
+
+    fn use_block(&mut self, block: TierBlock) -> Result<(), Fault> {
+        if block.tier() == self.top {
+            self.seen.one("served");
+            self.is_true(&block)?;
+            if self.random.random() {
+                match &block {
+                    TierBlock::Device(block) => self.state.offload(block, Priority(0)),
+                    TierBlock::Host(block) => self.state.offload(block, Priority(0)),
+                    TierBlock::Disk(_) | TierBlock::Volume(_) => unreachable!("not the top"),
+                };
+            }
+            if self.random.random_range(0..3) == 0 {
+                self.users.push(block);
+            }
+        } else {
+            self.state.onboard(block, Priority(self.random.random_range(0..3)));
+        }
+        Ok(())
+    }
+
+    /// The bytes of a block in use.
+    fn is_true(&mut self, block: &TierBlock) -> Result<(), Fault> {
+        let bytes = self.storage.at(block.tier(), block.slot()).bytes;
+        if bytes == truth(block.identity()) {
+            return Ok(());
+        }
+        Err(format!("wrong bytes are served: {block:?}"))
+    }
+
+    /// Somebody reads a lower tier directly, and looks at the checksum first.
+    fn read_below(&mut self) -> Result<(), Fault> {
+        let prompt = &self.prompts[self.random.random_range(0..self.prompts.len())];
+        let sequences: Vec<SequenceHash> = prompt.iter().map(|block| block.sequence).collect();
+        let Some(tier) = self.config.tiers.keys().nth(1) else { return Ok(()) };
+        let blocks = self.state.pool(*tier).map(|pool| pool.match_prefix(&sequences));
+        for block in blocks.into_iter().flatten() {
+            let Some(stated) = block.checksum() else {
+                return Err(format!("{block:?} has no checksum"));
+            };
+            if stated == checksum(&self.storage.at(block.tier(), block.slot()).bytes) {
+                self.is_true(&block)?;
+            } else {
+                self.seen.one("rot found");
+                if !block.withdraw() {
+                    return Err(format!("{block:?} was found and not registered"));
+                }
+                self.seen.one("withdrawn");
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self) {
+        for order in self.state.start(self.now) {
+            self.jobs.push(Job::new(order, self.ill_percent, &mut self.random));
+        }
+    }
+
+    /// Executors go on, in any order.
+    fn execute(&mut self) -> Result<(), Fault> {
+        for _ in 0..self.random.random_range(1..12) {
+            if self.jobs.is_empty() {
+                break;
+            }
+            let at = self.random.random_range(0..self.jobs.len());
+            let outcome = self.jobs[at].step(&mut self.storage, &mut self.random);
+            if let Some(outcome) = outcome {
+                let job = self.jobs.swap_remove(at);
+                self.settle(&job, outcome)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, job: &Job, outcome: Outcome) -> Result<(), Fault> {
+        let order = &job.order;
+        let Some(settled) = self.state.finish(order.id, outcome, self.now) else {
+            return Err(format!("{:?} is unknown", order.id));
+        };
+        if self.random.random_range(0..4) == 0
+            && let Some(again) = self.state.finish(order.id, outcome, self.now)
+        {
+            return Err(format!("one outcome counts twice: {again:?}"));
+        }
+        match settled.verdict {
+            Verdict::Committed => {
+                if job.is_cancelled {
+                    return Err(format!("{order:?} was cancelled and is committed"));
+                }
+                let Some(copy) = &settled.copy else { return Err("a copy is missing".to_owned()) };
+                self.is_committed(copy, order.destination)?;
+                self.seen.one(if order.id.route.is_up() { "onboarded" } else { "offloaded" });
+            }
+            Verdict::Corrupt { side: Side::Source } => {
+                self.seen.one("corrupt source");
+                let source = self.info(order.id.route.from, order.source);
+                if source.is_some_and(|block| block.identity == order.identity) {
+                    return Err(format!("{order:?}: a corrupt source is still registered"));
+                }
+            }
+            Verdict::Corrupt { side: Side::Destination } => self.seen.one("corrupt destination"),
+            Verdict::Short { .. } => self.seen.one("short"),
+            Verdict::Failed { .. } => self.seen.one("failed"),
+            Verdict::Cancelled => self.seen.one("cancelled"),
+            Verdict::Late => self.seen.one("late"),
+            Verdict::Refused { error } => return Err(format!("{order:?}: {error}")),
+        }
+        if settled.verdict != Verdict::Committed && settled.copy.is_some() {
+            return Err(format!("{order:?} failed and has a copy"));
+        }
+        Ok(())
+    }
+
+    fn info(&self, tier: BlockTier, slot: SlotId) -> Option<BlockInfo> {
+        self.state.pool(tier)?.slot_block(slot)
+    }
+
+    /// A copy has a checksum, and its bytes have it where nothing can have turned them since. If the engine was
+    /// faster, its block is the copy.
+    fn is_committed(&mut self, copy: &TierBlock, destination: SlotId) -> Result<(), Fault> {
+        if copy.slot() != destination {
+            self.seen.one("overtaken");
+            return if copy.tier() == self.top { self.is_true(copy) } else { Ok(()) };
+        }
+        let Some(stated) = copy.checksum() else {
+            return Err(format!("{copy:?} lost its checksum"));
+        };
+        if stated != checksum(&truth(copy.identity())) {
+            return Err(format!("{copy:?} has the checksum of wrong bytes"));
+        }
+        if copy.tier() == self.top { self.is_true(copy) } else { Ok(()) }
+    }
+
+    fn cancel(&mut self) {
+        if self.jobs.is_empty() {
+            return;
+        }
+        let at = self.random.random_range(0..self.jobs.len());
+        let job = &mut self.jobs[at];
+        let is_new = if self.random.random() {
+            self.state.cancel(job.order.id)
+        } else {
+            self.state.cancel_block(job.order.identity.sequence).contains(&job.order.id)
+        };
+        job.is_cancelled |= is_new;
+    }
+
+    fn expire(&mut self) {
+        self.now += Duration::from_millis(self.random.random_range(0..60));
+        let before = self.state.stats().pools.values().map(|pool| pool.pins_expired).sum::<u64>();
+        let expired: BTreeSet<_> = self.state.expire(self.now).into_iter().collect();
+        for job in &mut self.jobs {
+            job.is_cancelled |= expired.contains(&job.order.id);
+        }
+        let after = self.state.stats().pools.values().map(|pool| pool.pins_expired).sum::<u64>();
+        if after > before {
+            self.seen.one("expired pin");
+        }
+    }
+
+    fn let_go(&mut self) {
+        for _ in 0..self.random.random_range(1..8) {
+            if !self.users.is_empty() {
+                drop(self.users.swap_remove(self.random.random_range(0..self.users.len())));
+            }
+        }
+        self.hands.pop();
+    }
+
+    fn pin(&mut self) {
+        let deadline = self.now + Duration::from_millis(self.random.random_range(0..100));
+        match (self.users.last(), self.state.device(), self.state.host()) {
+            (Some(TierBlock::Device(block)), Some(pool), _) => drop(pool.pin(block, deadline)),
+            (Some(TierBlock::Host(block)), _, Some(pool)) => drop(pool.pin(block, deadline)),
+            _ => {}
+        }
+    }
+
+    fn reset(&mut self) -> Result<(), Fault> {
+        let at = self.random.random_range(0..self.config.tiers.len());
+        let tier = self.config.tiers.keys().nth(at).expect("a tier");
+        let pool = self.state.pool(*tier).expect("a pool");
+        let before = pool.stats().inactive;
+        let gone = pool.reset_inactive().len() as u64;
+        let left = pool.stats().inactive;
+        if before == gone + left { Ok(()) } else { Err(format!("{before} are {gone} and {left}")) }
+    }
+
+    /// A bit turns in a lower tier.
+    fn rot(&mut self) {
+        let lower = self.config.tiers.len() - 1;
+        let at = self.random.random_range(0..lower) + 1;
+        let tier = *self.config.tiers.keys().nth(at).expect("a tier");
+        self.storage.rot(tier, &mut self.random);
+    }
+
+    /// The process is killed in the middle of everything, and comes back to what is on its disks.
+    fn kill(&mut self) -> Result<(), Fault> {
+        self.seen.one("killed");
+        self.jobs.clear();
+        self.users.clear();
+        self.weak.clear();
+        self.hands.clear();
+        self.storage.lose_memory(&mut self.random);
+        self.state = KvBlockManagerState::new(self.config.clone()).expect("a manager");
+        self.reader = self.reader.of_new_process();
+        for tier in [BlockTier::Disk, BlockTier::Volume] {
+            let Some(pool) = self.state.pool(tier) else { continue };
+            for (slot, place) in (0..).zip(self.storage.places(tier)) {
+                let Some(Header { identity, checksum }) = place.header else { continue };
+                let (slot, checksum) = (SlotId(slot), Some(checksum));
+                let block = BlockInfo { slot, identity, checksum, priority: Priority(0) };
+                // Two slots may have the same block.
+                if pool.restore(block).is_ok() {
+                    self.seen.one("restored");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What holds after every step.
+    fn check(&mut self) -> Result<(), Fault> {
+        let mut written = BTreeSet::new();
+        for job in &self.jobs {
+            let (order, route) = (&job.order, job.order.id.route);
+            let pool = |tier| self.state.pool(tier).expect("a pool");
+            if !written.insert((route.to, order.destination)) {
+                return Err(format!("{order:?}: two transfers write one slot"));
+            }
+            let destination = pool(route.to).slot_state(order.destination);
+            if destination != Some(SlotState::Quarantined) {
+                return Err(format!("{order:?} writes a slot that is {destination:?}"));
+            }
+            let source = pool(route.from).slot_state(order.source);
+            let is_kept = matches!(
+                source,
+                Some(SlotState::Active | SlotState::Duplicate | SlotState::Withdrawn)
+            );
+            if !is_kept {
+                return Err(format!("{order:?} reads a slot that is {source:?}"));
+            }
+        }
+        for at in 0..self.users.len() {
+            let block = self.users[at].clone();
+            if block.tier() == self.top {
+                self.is_true(&block)?;
+            }
+        }
+        if self.steps.is_multiple_of(COMPARE_STEPS) { self.compare() } else { Ok(()) }
+    }
+
+    /// Contents of the pools, slot by slot.
+    fn contents(&self) -> Result<BTreeMap<(BlockTier, SequenceHash), Registration>, Fault> {
+        let mut contents = BTreeMap::new();
+        for (tier, at) in &self.config.tiers {
+            let pool = self.state.pool(*tier).expect("a pool");
+            let stats = pool.stats();
+            let sum = stats.free
+                + stats.mutable
+                + stats.quarantined
+                + stats.active
+                + stats.inactive
+                + stats.duplicates
+                + stats.withdrawn;
+            if sum != stats.blocks {
+                return Err(format!("{tier}: the gauges do not sum up: {stats:?}"));
+            }
+            for slot in (0..at.blocks).map(SlotId) {
+                let state = pool.slot_state(slot);
+                if !matches!(state, Some(SlotState::Active | SlotState::Inactive)) {
+                    continue;
+                }
+                let block = pool.slot_block(slot).expect("a block");
+                let registration = Registration { tier: *tier, identity: block.identity };
+                let key = (*tier, block.identity.sequence);
+                if contents.insert(key, registration).is_some() {
+                    return Err(format!("{tier}: {block:?} is in two slots"));
+                }
+            }
+        }
+        Ok(contents)
+    }
+
+    /// Events, registry and pools say the same.
+    fn compare(&mut self) -> Result<(), Fault> {
+        self.reader.read(self.state.events(), usize::MAX)?;
+        let contents = self.contents()?;
+        if self.reader.held != contents {
+            return Err(format!("told: {:?}, there: {contents:?}", self.reader.held));
+        }
+        for block in self.prompts.iter().flatten() {
+            for tier in self.config.tiers.keys() {
+                let is_there = contents.contains_key(&(*tier, block.sequence));
+                if self.state.events().holds(block.sequence, *tier) != is_there {
+                    return Err(format!("the registry is wrong about {block:?} in {tier}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything ends; nothing is left.
+    pub(super) fn finish(mut self) -> Result<Seen, Fault> {
+        self.users.clear();
+        self.hands.clear();
+        self.ill_percent = 0;
+        self.now += Duration::from_secs(3_600);
+        for _ in 0..10_000 {
+            self.expire();
+            self.start();
+            if self.jobs.is_empty() {
+                break;
+            }
+            self.execute()?;
+            self.check()?;
+        }
+        self.compare()?;
+        let image = self.state.events().image();
+        let image: BTreeMap<_, _> =
+            image.registrations.iter().map(|at| ((at.tier, at.identity.sequence), *at)).collect();
+        if image != self.contents()? {
+            return Err("the image is not what is there".to_owned());
+        }
+        self.reader.read(self.state.events(), 0)?;
+        let stats = self.state.stats();
+        for (tier, pool) in &stats.pools {
+            if pool.free + pool.inactive != pool.blocks || pool.pins > 0 || pool.abandoned > 0 {
+                return Err(format!("{tier}: a slot leaked: {pool:?}"));
+            }
+        }
+        for (route, lane) in &stats.lanes {
+            if lane.queued + lane.in_flight + lane.cancelling + lane.in_flight_bytes > 0 {
+                return Err(format!("{route}: something is left: {lane:?}"));
+            }
+        }
+        for (tier, at) in &self.config.tiers {
+            let pool = self.state.pool(*tier).expect("a pool");
+            pool.reset_inactive();
+            if pool.stats().free != u64::from(at.blocks) {
+                return Err(format!("{tier}: not all is free: {:?}", pool.stats()));
+            }
+        }
+        if !self.state.events().image().registrations.is_empty() {
+            return Err("something is registered in empty pools".to_owned());
+        }
+        for _ in 0..self.reader.images {
+            self.seen.one("image");
+        }
+        Ok(self.seen)
+    }
+}
