@@ -110,4 +110,39 @@ impl TierPool {
     pub fn reset_inactive(&self) -> Vec<Evicted> {
         each!(self, pool => pool.reset_inactive())
     }
+
+    /// As [`BlockPool::pin`]; none if the block is of another tier.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn pin(
+        &self,
+        block: &TierBlock,
+        deadline: Duration,
+    ) -> Result<Option<PinId>, PinsExhausted> {
+        match (self, block) {
+            (Self::Device(pool), TierBlock::Device(block)) => pool.pin(block, deadline).map(Some),
+            (Self::Host(pool), TierBlock::Host(block)) => pool.pin(block, deadline).map(Some),
+            (Self::Disk(pool), TierBlock::Disk(block)) => pool.pin(block, deadline).map(Some),
+            (Self::Volume(pool), TierBlock::Volume(block)) => pool.pin(block, deadline).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// As [`BlockPool::unpin`].
+    pub fn unpin(&self, pin: PinId) -> bool {
+        each!(self, pool => pool.unpin(pin))
+    }
+
+    /// As [`BlockPool::slot_state`].
+    #[must_use]
+    pub fn slot_state(&self, slot: SlotId) -> Option<SlotState> {
+        each!(self, pool => pool.slot_state(slot))
+    }
+
+    /// As [`BlockPool::slot_block`].
+    #[must_use]
+    pub fn slot_block(&self, slot: SlotId) -> Option<BlockInfo> {
+        each!(self, pool => pool.slot_block(slot))
+    }
 }
