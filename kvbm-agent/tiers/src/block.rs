@@ -1,6 +1,23 @@
 //! What a block is called, and what is known of its bytes.
 
 use crate::checksum::Checksum;
+use std::fmt;
+
+/// What the bytes of blocks mean: a hash of layout, model and whatever else decides what their bytes are.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint(pub [u8; 32]);
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(to, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, to)
+    }
+}
 
 /// What a block is: enough to announce it again after a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

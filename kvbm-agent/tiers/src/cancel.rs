@@ -4,6 +4,7 @@ use crate::error::TransferError;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// A wish that work may stop. Whoever does the work looks at it between pieces, and reports once it has stopped.
 #[derive(Debug, Clone, Default)]
@@ -13,6 +14,7 @@ pub struct Cancel(Arc<State>);
 struct State {
     is_cancelled: Mutex<bool>,
     changed: Condvar,
+    notify: Notify,
 }
 
 impl Cancel {
@@ -26,6 +28,7 @@ impl Cancel {
     pub fn cancel(&self) {
         *self.0.is_cancelled.lock() = true;
         self.0.changed.notify_all();
+        self.0.notify.notify_waiters();
     }
 
     /// Whether somebody wishes it.
@@ -40,6 +43,14 @@ impl Cancel {
     /// [`TransferError::Cancelled`].
     pub fn check(&self) -> Result<(), TransferError> {
         if self.is_cancelled() { Err(TransferError::Cancelled) } else { Ok(()) }
+    }
+
+    /// Completes once somebody wishes it.
+    pub async fn cancelled(&self) {
+        let notified = self.0.notify.notified();
+        if !self.is_cancelled() {
+            notified.await;
+        }
     }
 
     /// Waits until somebody wishes it, or for so long.

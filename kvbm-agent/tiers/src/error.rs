@@ -44,6 +44,15 @@ pub enum TransferError {
     /// The storage has places of another kind.
     #[error("this storage has no place of that kind")]
     Place,
+    /// The volume is not registered any more.
+    #[error("volume {0} is not registered any more")]
+    Unregistered(String),
+    /// It took too long.
+    #[error("no answer within {seconds} s")]
+    Late {
+        /// The limit.
+        seconds: u64,
+    },
     /// The block is larger than the storage's blocks, or empty.
     #[error("a block of {bytes} bytes, where they have 1 to {limit}")]
     Size {

@@ -14,16 +14,23 @@ pub mod checksum;
 pub mod disk;
 pub mod error;
 pub mod executor;
+#[cfg(feature = "faults")]
+pub mod faults;
+mod fields;
 pub mod host;
+#[cfg(feature = "objects")]
+pub mod objects;
 pub mod storage;
 #[cfg(test)]
 mod testing;
 
-pub use block::{Identity, NewBlock, Sealed};
+pub use block::{Fingerprint, Identity, NewBlock, Sealed};
 pub use cancel::Cancel;
 pub use checksum::{Checksum, Summing};
-pub use disk::{DiskConfig, DiskError, DiskStorage, Fingerprint, Recovered};
+pub use disk::{DiskConfig, DiskError, DiskStorage, Recovered};
 pub use error::TransferError;
 pub use executor::{Done, Executor, ExecutorConfig, Job, Refused, Transfer};
 pub use host::HostStorage;
+#[cfg(feature = "objects")]
+pub use objects::{ObjectStorage, Volume, VolumeDescriptor, VolumeError, Volumes};
 pub use storage::{Place, Storage, StorageKind};

@@ -60,8 +60,8 @@ pub trait Storage: Debug + Send + Sync {
     /// Stores a block: its bytes first, what makes it count last.
     ///
     /// # Errors
-    /// [`TransferError::Corrupt`] if the source is not what the block's checksum says. After any error, the place holds no
-    /// block.
+    /// [`TransferError::Corrupt`] if the source is not what the block's checksum says. After any error, the place counts as
+    /// empty; a block that was whole may still be found there after a restart.
     fn store(
         &self,
         place: Place,

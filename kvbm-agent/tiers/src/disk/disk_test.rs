@@ -1,5 +1,5 @@
-use super::{DiskConfig, DiskError, DiskStorage, Fingerprint, Way};
-use crate::block::Sealed;
+use super::{DiskConfig, DiskError, DiskStorage, Way};
+use crate::block::{Fingerprint, Sealed};
 use crate::cancel::Cancel;
 use crate::error::TransferError;
 use crate::storage::{Place, Storage};

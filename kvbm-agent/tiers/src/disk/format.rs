@@ -9,9 +9,9 @@
 //! All numbers are little-endian. Header and records end in a checksum of their own; a record's is bound to the file and the
 //! slot, so that no other record can stand in its place.
 
-use crate::block::{Identity, Sealed};
+use crate::block::{Fingerprint, Sealed};
 use crate::checksum::Checksum;
-use std::fmt;
+use crate::fields::{Reader, block_fields};
 
 /// The first bytes of the file.
 pub(super) const MAGIC: [u8; 8] = *b"KVASIRDT";
@@ -28,22 +28,6 @@ pub(super) const DESCRIPTION_BYTES_MAX: usize = 1024;
 const FIELDS_BYTES: usize = 8 + 4 + 4 + 8 + 8 + 32 + 8;
 /// Bytes of the header that are checked.
 const CHECKED_BYTES: usize = FIELDS_BYTES + DESCRIPTION_BYTES_MAX;
-
-/// What blocks of a file mean: a hash of layout, model and whatever else decides what their bytes are.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Fingerprint(pub [u8; 32]);
-
-impl fmt::Display for Fingerprint {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(to, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for Fingerprint {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, to)
-    }
-}
 
 /// The header.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,25 +52,6 @@ pub(super) enum NoHeader {
     Version(u32),
     /// It was one.
     Damaged,
-}
-
-/// Reads numbers one after the other. Beyond the end there are zeros: whoever reads checked the length.
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn take<const N: usize>(&mut self) -> [u8; N] {
-        let (taken, rest) = self.0.split_first_chunk().unwrap_or((&[0; N], &[]));
-        self.0 = rest;
-        *taken
-    }
-
-    fn u32(&mut self) -> u32 {
-        u32::from_le_bytes(self.take())
-    }
-
-    fn u64(&mut self) -> u64 {
-        u64::from_le_bytes(self.take())
-    }
 }
 
 impl Header {
@@ -155,30 +120,14 @@ pub(super) enum Entry {
     Damaged,
 }
 
-/// There is a block before this one.
-const HAS_PARENT: u32 = 1;
-/// A record is not all zeros, whatever its block is called.
-const IS_RECORD: u32 = 2;
-
 fn own_checksum(file_id: u64, slot: u32, fields: &[u8]) -> Checksum {
     Checksum::of(file_id ^ u64::from(slot).rotate_left(32), fields)
 }
 
 impl Record {
     pub(super) fn encode(&self, file_id: u64, slot: u32) -> Vec<u8> {
-        let Sealed { identity, bytes, checksum } = self.block;
-        let parent = identity.parent.map_or(0, |_| HAS_PARENT);
-        let mut record = [
-            &identity.sequence_hash.to_le_bytes()[..],
-            &identity.parent.unwrap_or_default().to_le_bytes(),
-            &identity.local_hash.to_le_bytes(),
-            &identity.position.to_le_bytes(),
-            &u32::try_from(bytes).unwrap_or_default().to_le_bytes(),
-            &(parent | IS_RECORD).to_le_bytes(),
-            &checksum.0.to_le_bytes(),
-            &self.write_number.to_le_bytes(),
-        ]
-        .concat();
+        let mut record = block_fields(&self.block);
+        record.extend_from_slice(&self.write_number.to_le_bytes());
         // Places for what later versions need.
         record.resize(RECORD_BYTES - 8, 0);
         let own = own_checksum(file_id, slot, &record);
@@ -198,18 +147,8 @@ impl Entry {
             return Self::Damaged;
         }
         let mut reader = Reader(fields);
-        let (sequence_hash, parent, local_hash) = (reader.u64(), reader.u64(), reader.u64());
-        let (position, bytes, flags) = (reader.u32(), reader.u32(), reader.u32());
-        let (checksum, write_number) = (Checksum(reader.u64()), reader.u64());
-        let parent = (flags & HAS_PARENT != 0).then_some(parent);
-        let identity = Identity { sequence_hash, parent, local_hash, position };
-        match usize::try_from(bytes) {
-            Ok(bytes) if (1..=block_bytes).contains(&bytes) => {
-                let block = Sealed { identity, bytes, checksum };
-                Self::Block(Record { block, write_number })
-            }
-            _ => Self::Damaged,
-        }
+        let (block, write_number) = (reader.block(block_bytes), reader.u64());
+        block.map_or(Self::Damaged, |block| Self::Block(Record { block, write_number }))
     }
 }
 

@@ -1,8 +1,7 @@
 use super::{
-    DESCRIPTION_BYTES_MAX, Entry, Fingerprint, Geometry, Header, NoHeader, PAGE_BYTES,
-    RECORD_BYTES, Record,
+    DESCRIPTION_BYTES_MAX, Entry, Geometry, Header, NoHeader, PAGE_BYTES, RECORD_BYTES, Record,
 };
-use crate::block::{Identity, Sealed};
+use crate::block::{Fingerprint, Identity, Sealed};
 use crate::checksum::Checksum;
 
 fn header() -> Header {

@@ -10,14 +10,13 @@ mod format;
 mod medium;
 mod recover;
 
-use crate::block::{NewBlock, Sealed};
+use crate::block::{Fingerprint, NewBlock, Sealed};
 use crate::cancel::Cancel;
 use crate::checksum::Summing;
 use crate::error::TransferError;
 use crate::storage::{Place, Storage, StorageKind, check_loaded, check_size, sealed};
 pub use error::DiskError;
 pub use file::Way;
-pub use format::Fingerprint;
 use format::{Geometry, PAGE_BYTES, RECORD_BYTES, Record};
 use kvasir_memory::{AlignedBuffer, Claims, ReadSlot, WriteSlot};
 pub use medium::Medium;

@@ -1,0 +1,152 @@
+//! Shared blob storage (G4): a volume of objects as a storage. A block lies under its own name and is written once: whoever
+//! comes second finds it there. What it costs to list, and when blocks go, is the provider's matter.
+
+mod format;
+mod volume;
+
+use crate::block::{NewBlock, Sealed};
+use crate::cancel::Cancel;
+use crate::checksum::Summing;
+use crate::error::TransferError;
+use crate::storage::{Place, Storage, StorageKind, check_loaded, check_size, sealed};
+use bytes::Bytes;
+use futures::StreamExt;
+use kvasir_memory::{ReadSlot, WriteSlot};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use volume::{Found, failed};
+pub use volume::{Put, VOLUMES_MAX, Volume, VolumeDescriptor, VolumeError, Volumes};
+
+/// A volume as a storage. Its calls block a thread that is not one of the runtime's.
+#[derive(Debug, Clone)]
+pub struct ObjectStorage {
+    volume: Arc<Volume>,
+    runtime: Handle,
+    timeout: Duration,
+}
+
+impl ObjectStorage {
+    /// Transfers run on the runtime, each for at most `timeout`.
+    #[must_use]
+    pub fn new(volume: Arc<Volume>, runtime: Handle, timeout: Duration) -> Self {
+        Self { volume, runtime, timeout }
+    }
+
+    /// The volume.
+    #[must_use]
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    /// Runs until it is done, cancelled or late. In each case nothing of it is left: what is not done is dropped.
+    fn run<T>(
+        &self,
+        cancel: &Cancel,
+        body: impl Future<Output = Result<T, TransferError>>,
+    ) -> Result<T, TransferError> {
+        cancel.check()?;
+        self.runtime.block_on(async {
+            tokio::select! {
+                outcome = tokio::time::timeout(self.timeout, body) => {
+                    outcome.unwrap_or(Err(TransferError::Late { seconds: self.timeout.as_secs() }))
+                }
+                () = cancel.cancelled() => Err(TransferError::Cancelled),
+            }
+        })
+    }
+}
+
+fn named(place: Place) -> Result<(), TransferError> {
+    match place {
+        Place::Named => Ok(()),
+        Place::Slot(_) => Err(TransferError::Place),
+    }
+}
+
+async fn receive(
+    volume: &Volume,
+    block: &Sealed,
+    target: &mut WriteSlot,
+) -> Result<(), TransferError> {
+    let sequence_hash = block.identity.sequence_hash;
+    let Found { first, mut rest, .. } = volume.open(sequence_hash).await?;
+    let (mut summing, mut done) = (Summing::new(), 0);
+    let mut piece = first;
+    loop {
+        if done + piece.len() > block.bytes {
+            let (done, wanted) = (done + piece.len(), block.bytes);
+            return Err(TransferError::Short { done, wanted });
+        }
+        summing.update(&piece);
+        target.write(done, &piece)?;
+        done += piece.len();
+        let Some(next) = rest.next().await else { break };
+        piece = next.map_err(|error| failed(&error))?;
+    }
+    if done < block.bytes {
+        return Err(TransferError::Short { done, wanted: block.bytes });
+    }
+    check_loaded(block, summing.seal(sequence_hash))
+}
+
+impl Storage for ObjectStorage {
+    fn kind(&self) -> StorageKind {
+        StorageKind::Objects
+    }
+
+    fn block_bytes(&self) -> usize {
+        self.volume.block_bytes()
+    }
+
+    fn slots(&self) -> Option<u32> {
+        None
+    }
+
+    /// If the volume has a block of this name, that one is returned: its bytes may be others, of the same meaning.
+    fn store(
+        &self,
+        place: Place,
+        block: &NewBlock,
+        source: &ReadSlot,
+        cancel: &Cancel,
+    ) -> Result<Sealed, TransferError> {
+        named(place)?;
+        check_size(block.bytes, self.block_bytes().min(source.block_bytes()))?;
+        let mut bytes = vec![0; block.bytes];
+        source.read(0, &mut bytes)?;
+        let mut summing = Summing::new();
+        summing.update(&bytes);
+        let block = sealed(block, summing.seal(block.identity.sequence_hash))?;
+        match self.run(cancel, self.volume.put(&block, Bytes::from(bytes)))? {
+            Put::Created => Ok(block),
+            Put::Existing(existing) => Ok(existing),
+        }
+    }
+
+    fn load(
+        &self,
+        place: Place,
+        block: &Sealed,
+        target: &mut WriteSlot,
+        cancel: &Cancel,
+    ) -> Result<(), TransferError> {
+        named(place)?;
+        check_size(block.bytes, self.block_bytes().min(target.block_bytes()))?;
+        self.run(cancel, receive(&self.volume, block, target))
+    }
+
+    fn erase(
+        &self,
+        place: Place,
+        sequence_hash: u64,
+        cancel: &Cancel,
+    ) -> Result<(), TransferError> {
+        named(place)?;
+        self.run(cancel, self.volume.delete(sequence_hash))
+    }
+}
+
+#[cfg(test)]
+#[path = "objects_test.rs"]
+mod tests;

@@ -1,0 +1,346 @@
+//! Volumes: places for objects that were provided by somebody else. Nothing is mounted here.
+
+use super::format::{HEADER_BYTES, decode, encode};
+use crate::block::{Fingerprint, Sealed};
+use crate::checksum::Checksum;
+use crate::error::TransferError;
+use bytes::Bytes;
+use futures::{Stream, StreamExt};
+use object_store::path::Path;
+use object_store::{
+    Error, GetRange, GetResult, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
+    parse_url_opts,
+};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use url::Url;
+
+/// Most volumes of a process.
+pub const VOLUMES_MAX: usize = 64;
+
+/// A volume that is to be registered.
+#[derive(Debug, Clone)]
+pub struct VolumeDescriptor {
+    /// What it is called here.
+    pub name: String,
+    /// Where it is: `s3://bucket/prefix`, `file:///folder`, `memory:///`.
+    pub url: String,
+    /// Options of the store, as `object_store` calls them: `aws_endpoint`, `aws_access_key_id`.
+    pub options: Vec<(String, String)>,
+    /// What the bytes of its blocks mean. Blocks of others lie beside ours, under other keys.
+    pub fingerprint: Fingerprint,
+    /// Most bytes of a block.
+    pub block_bytes: usize,
+}
+
+/// A volume cannot be registered.
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeError {
+    /// There is one of that name.
+    #[error("volume {0} is registered already")]
+    Registered(String),
+    /// There is none of that name.
+    #[error("volume {0} is not registered")]
+    Unknown(String),
+    /// There are too many.
+    #[error("{VOLUMES_MAX} volumes are registered already")]
+    TooMany,
+    /// Its address or options are not possible.
+    #[error("volume {name}: {reason}")]
+    Address {
+        /// Which.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// The volumes that are registered.
+#[derive(Debug, Default)]
+pub struct Volumes(Mutex<BTreeMap<String, Arc<Volume>>>);
+
+impl Volumes {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes a volume known. Nothing is sent to it.
+    ///
+    /// # Errors
+    /// If the name is taken, or its address is not possible.
+    pub fn register_volume(
+        &self,
+        descriptor: &VolumeDescriptor,
+    ) -> Result<Arc<Volume>, VolumeError> {
+        let VolumeDescriptor { name, url, options, .. } = descriptor;
+        let reason = |error: &dyn std::fmt::Display| {
+            // A URL may have a password in it; what is wrong with it does not.
+            VolumeError::Address { name: name.clone(), reason: error.to_string() }
+        };
+        let url = Url::parse(url).map_err(|error| reason(&error))?;
+        ensure_crypto();
+        let options = options.iter().map(|(key, value)| (key, value.clone()));
+        let (store, prefix) = parse_url_opts(&url, options).map_err(|error| reason(&error))?;
+        self.register_store(descriptor, Arc::from(store), prefix)
+    }
+
+    /// Makes a volume known whose store was made by the caller; the descriptor's address is not looked at.
+    ///
+    /// # Errors
+    /// If the name is taken.
+    pub fn register_store(
+        &self,
+        descriptor: &VolumeDescriptor,
+        store: Arc<dyn ObjectStore>,
+        prefix: Path,
+    ) -> Result<Arc<Volume>, VolumeError> {
+        let mut volumes = self.0.lock();
+        if volumes.contains_key(&descriptor.name) {
+            return Err(VolumeError::Registered(descriptor.name.clone()));
+        }
+        if volumes.len() >= VOLUMES_MAX {
+            return Err(VolumeError::TooMany);
+        }
+        let volume = Arc::new(Volume {
+            name: descriptor.name.clone(),
+            store,
+            folder: prefix.join(descriptor.fingerprint.to_string()),
+            fingerprint: descriptor.fingerprint,
+            block_bytes: descriptor.block_bytes,
+            is_gone: AtomicBool::new(false),
+        });
+        volumes.insert(descriptor.name.clone(), Arc::clone(&volume));
+        Ok(volume)
+    }
+
+    /// Forgets a volume. Calls that begin from now on fail; those under way go on.
+    ///
+    /// # Errors
+    /// If there is none of that name.
+    pub fn unregister_volume(&self, name: &str) -> Result<(), VolumeError> {
+        let volume = self.0.lock().remove(name);
+        let volume = volume.ok_or_else(|| VolumeError::Unknown(name.to_owned()))?;
+        volume.is_gone.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// The volume of that name.
+    #[must_use]
+    pub fn volume(&self, name: &str) -> Option<Arc<Volume>> {
+        self.0.lock().get(name).cloned()
+    }
+}
+
+/// The one crypto provider of Kvasir is the process's default, unless the process has one already.
+fn ensure_crypto() {
+    // Whoever was first is as good.
+    drop(rustls::crypto::ring::default_provider().install_default());
+}
+
+/// A registered volume: blocks under `prefix/fingerprint/sequence hash`.
+#[derive(Debug)]
+pub struct Volume {
+    name: String,
+    store: Arc<dyn ObjectStore>,
+    folder: Path,
+    fingerprint: Fingerprint,
+    block_bytes: usize,
+    is_gone: AtomicBool,
+}
+
+/// An object whose header was read; its bytes come in pieces and are not verified.
+pub(super) struct Found {
+    pub(super) block: Sealed,
+    /// What came with the header.
+    pub(super) first: Bytes,
+    pub(super) rest: futures::stream::BoxStream<'static, object_store::Result<Bytes>>,
+}
+
+/// What became of a block that was put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Put {
+    /// It is there now.
+    Created,
+    /// One of this name was there before, and stays: this one.
+    Existing(Sealed),
+}
+
+impl Volume {
+    /// What it is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Most bytes of a block.
+    #[must_use]
+    pub fn block_bytes(&self) -> usize {
+        self.block_bytes
+    }
+
+    fn path(&self, sequence_hash: u64) -> Path {
+        self.folder.clone().join(format!("{sequence_hash:016x}"))
+    }
+
+    fn check(&self) -> Result<(), TransferError> {
+        if self.is_gone.load(Ordering::Acquire) {
+            return Err(TransferError::Unregistered(self.name.clone()));
+        }
+        Ok(())
+    }
+
+    /// Puts a block where there is none of its name. The bytes are those of the block: whoever calls has summed them.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn put(&self, block: &Sealed, bytes: Bytes) -> Result<Put, TransferError> {
+        self.check()?;
+        let path = self.path(block.identity.sequence_hash);
+        let header = Bytes::from(encode(block, self.fingerprint));
+        let body = || PutPayload::from_iter([header.clone(), bytes.clone()]);
+        let create = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        match self.store.put_opts(&path, body(), create).await {
+            Ok(_) => return Ok(Put::Created),
+            Err(Error::AlreadyExists { .. }) => {}
+            Err(error) => return Err(failed(&error)),
+        }
+        match self.find(block.identity.sequence_hash).await {
+            Ok(existing) => Ok(Put::Existing(existing)),
+            // It is damaged, or was deleted meanwhile.
+            Err(
+                TransferError::Corrupt { .. }
+                | TransferError::Foreign(_)
+                | TransferError::Short { .. }
+                | TransferError::Missing,
+            ) => {
+                self.store.put(&path, body()).await.map_err(|error| failed(&error))?;
+                Ok(Put::Created)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Which block the volume has under a name, by its header.
+    ///
+    /// # Errors
+    /// [`TransferError::Missing`] if there is none.
+    pub async fn find(&self, sequence_hash: u64) -> Result<Sealed, TransferError> {
+        self.check()?;
+        let header = 0..u64::try_from(HEADER_BYTES).unwrap_or_default();
+        let options = object_store::GetOptions {
+            range: Some(GetRange::Bounded(header)),
+            ..object_store::GetOptions::default()
+        };
+        let path = self.path(sequence_hash);
+        let result = self.store.get_opts(&path, options).await.map_err(|error| failed(&error))?;
+        let size = result.meta.size;
+        let header = result.bytes().await.map_err(|error| failed(&error))?;
+        self.read_header(&header, sequence_hash, size)
+    }
+
+    /// A block with all of its bytes, verified.
+    ///
+    /// # Errors
+    /// [`TransferError::Missing`] if there is none, [`TransferError::Corrupt`] if its bytes are others.
+    pub async fn get(&self, sequence_hash: u64) -> Result<(Sealed, Bytes), TransferError> {
+        let Found { block, first, mut rest } = self.open(sequence_hash).await?;
+        // The size was checked: it is at most a block's.
+        let mut bytes = Vec::with_capacity(block.bytes);
+        bytes.extend_from_slice(&first);
+        while let Some(piece) = rest.next().await {
+            bytes.extend_from_slice(&piece.map_err(|error| failed(&error))?);
+        }
+        let (expected, found) = (block.checksum, Checksum::of(sequence_hash, &bytes));
+        if found != expected {
+            return Err(TransferError::Corrupt { expected, found });
+        }
+        Ok((block, bytes.into()))
+    }
+
+    /// Reads an object up to its header.
+    pub(super) async fn open(&self, sequence_hash: u64) -> Result<Found, TransferError> {
+        self.check()?;
+        let path = self.path(sequence_hash);
+        let result: GetResult = self.store.get(&path).await.map_err(|error| failed(&error))?;
+        let size = result.meta.size;
+        self.check_size(size)?;
+        let mut rest = result.into_stream();
+        let mut first = Vec::new();
+        while first.len() < HEADER_BYTES {
+            let Some(piece) = rest.next().await else { break };
+            first.extend_from_slice(&piece.map_err(|error| failed(&error))?);
+        }
+        let mut first = Bytes::from(first);
+        let header = first.split_to(HEADER_BYTES.min(first.len()));
+        let block = self.read_header(&header, sequence_hash, size)?;
+        Ok(Found { block, first, rest })
+    }
+
+    fn check_size(&self, size: u64) -> Result<(), TransferError> {
+        let limit = HEADER_BYTES + self.block_bytes;
+        if u64::try_from(limit).is_ok_and(|limit| size > limit) {
+            return Err(TransferError::Foreign(format!(
+                "the object has {size} bytes, and blocks of this volume at most {limit}"
+            )));
+        }
+        Ok(())
+    }
+
+    fn read_header(
+        &self,
+        header: &[u8],
+        sequence_hash: u64,
+        size: u64,
+    ) -> Result<Sealed, TransferError> {
+        let block = decode(header, self.fingerprint, self.block_bytes)?;
+        let named = block.identity.sequence_hash;
+        if named != sequence_hash {
+            return Err(TransferError::Foreign(format!("the object has block {named:016x}")));
+        }
+        let wanted = HEADER_BYTES + block.bytes;
+        match usize::try_from(size) {
+            Ok(size) if size == wanted => Ok(block),
+            Ok(done) => Err(TransferError::Short { done, wanted }),
+            Err(_) => Err(TransferError::Foreign("the object is too large".to_owned())),
+        }
+    }
+
+    /// Deletes a block. One that is not there is deleted.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn delete(&self, sequence_hash: u64) -> Result<(), TransferError> {
+        self.check()?;
+        match self.store.delete(&self.path(sequence_hash)).await {
+            Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(failed(&error)),
+        }
+    }
+
+    /// The names of all blocks, as they come. Objects with other names are left out.
+    pub fn list(&self) -> impl Stream<Item = Result<u64, TransferError>> + Send + 'static {
+        let objects = self.store.list(Some(&self.folder));
+        objects.filter_map(|object| async {
+            match object {
+                Ok(object) => name(&object.location).map(Ok),
+                Err(error) => Some(Err(failed(&error))),
+            }
+        })
+    }
+}
+
+fn name(path: &Path) -> Option<u64> {
+    let name = path.filename().filter(|name| name.len() == 16)?;
+    u64::from_str_radix(name, 16).ok()
+}
+
+pub(super) fn failed(error: &Error) -> TransferError {
+    match error {
+        Error::NotFound { .. } => TransferError::Missing,
+        other => TransferError::Io(other.to_string()),
+    }
+}
