@@ -155,7 +155,7 @@ fn enumerated(config: &LayoutConfig, form: usize) -> Vec<((u32, u32, u32), Regio
         *at += region;
     };
     let pad = |at: &mut u64| {
-        while *at % config.alignment_bytes != 0 {
+        while !at.is_multiple_of(config.alignment_bytes) {
             *at += 1;
         }
     };

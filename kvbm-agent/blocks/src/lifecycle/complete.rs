@@ -33,7 +33,6 @@ pub enum Registration<T> {
 
 impl<T> Registration<T> {
     /// The registered block.
-    #[must_use]
     pub fn into_block(self) -> RegisteredBlock<T> {
         match self {
             Self::New(block) | Self::Duplicate(block) | Self::Existing(block) => block,

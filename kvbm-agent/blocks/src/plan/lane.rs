@@ -277,10 +277,10 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
             source.set_checksum(read);
         }
         let checksum = read.filter(|_| !is_planted(Planted::LoseChecksum));
-        // A registered block has a consistent identity.
-        let complete = block
-            .complete(transfer.identity)
-            .map_err(|_| Verdict::Refused { error: RegisterError::Conflict })?;
+        let Ok(complete) = block.complete(transfer.identity) else {
+            debug_assert!(false, "a registered block has a consistent identity");
+            return Err(Verdict::Refused { error: RegisterError::Conflict });
+        };
         let complete = complete.with_checksum(checksum).with_priority(transfer.priority);
         let registered = complete.register();
         registered

@@ -147,7 +147,7 @@ impl Plan {
     pub fn finish(&mut self, id: TransferId, outcome: Outcome, now: Duration) -> Option<Settled> {
         let settled = self.lanes.get_mut(&id.route)?.finish(id, outcome, now)?;
         if let (Some(copy), false) = (&settled.copy, id.route.is_up()) {
-            self.offload(copy.clone(), Priority::default());
+            self.offload(copy.clone(), copy.priority().unwrap_or_default());
         }
         Some(settled)
     }

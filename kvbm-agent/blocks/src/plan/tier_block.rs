@@ -1,4 +1,4 @@
-use crate::identity::{BlockIdentity, Checksum, SlotId};
+use crate::identity::{BlockIdentity, Checksum, Priority, SlotId};
 use crate::lifecycle::{Block, RegisteredBlock};
 use crate::tier::{BlockTier, Device, Disk, Host, TierMarker, Volume};
 
@@ -59,6 +59,17 @@ impl TierBlock {
             Self::Host(block) => block.checksum(),
             Self::Disk(block) => block.checksum(),
             Self::Volume(block) => block.checksum(),
+        }
+    }
+
+    /// How much it is worth keeping. None if it was withdrawn.
+    #[must_use]
+    pub fn priority(&self) -> Option<Priority> {
+        match self {
+            Self::Device(block) => block.priority(),
+            Self::Host(block) => block.priority(),
+            Self::Disk(block) => block.priority(),
+            Self::Volume(block) => block.priority(),
         }
     }
 

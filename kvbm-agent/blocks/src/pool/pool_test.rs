@@ -181,26 +181,28 @@ fn blocks_come_back_to_their_slots() {
     assert_eq!(pool.get_mutable_block().expect("a block").slot(), SlotId(1));
 }
 
+/// The whole life of a block.
+fn live(pool: &BlockPool<Host>, blocks: &[BlockIdentity], at: usize) {
+    if let Ok(mutable) = pool.get_mutable_block() {
+        let complete = mutable.complete(blocks[at]).expect("it is consistent");
+        let registered = complete.register().expect("no conflict").into_block();
+        let weak = registered.downgrade();
+        drop((registered.clone(), registered));
+        drop(weak.upgrade());
+    }
+    drop(pool.match_prefix(&names(blocks)));
+}
+
 /// Handles may be dropped by any thread; the books are right in the end.
 #[test]
 fn threads_share_a_pool() {
     let (pool, events) = pool(config(8, EvictionPolicy::Lineage));
     let blocks = chain(6);
     std::thread::scope(|scope| {
-        for thread in 0..4u64 {
+        for thread in 0..4 {
             let (pool, blocks) = (pool.clone(), &blocks);
             scope.spawn(move || {
-                for round in 0..500u64 {
-                    let block = blocks[((thread + round) % 6) as usize];
-                    if let Ok(mutable) = pool.get_mutable_block() {
-                        let complete = mutable.complete(block).expect("it is consistent");
-                        let registered = complete.register().expect("no conflict").into_block();
-                        let weak = registered.downgrade();
-                        drop((registered.clone(), registered));
-                        drop(weak.upgrade());
-                    }
-                    drop(pool.match_prefix(&names(blocks)));
-                }
+                (0..500).for_each(|round| live(&pool, blocks, (thread + round) % 6))
             });
         }
     });
@@ -209,7 +211,7 @@ fn threads_share_a_pool() {
     assert_eq!(events.image().registrations.len() as u64, stats.inactive);
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 enum Step {
     Allocate(usize),
     Register(usize, u64),
@@ -274,7 +276,7 @@ impl Model {
                 *users += 1;
             }
             Content::Duplicate { users, .. } | Content::Withdrawn { users } => *users += 1,
-            other => panic!("{other:?}"),
+            Content::Free | Content::Owned | Content::Quarantined => panic!("{slot} is not shared"),
         }
     }
 
@@ -300,7 +302,7 @@ impl Model {
                     self.slots[slot] = Content::Free;
                 }
             }
-            other => panic!("{other:?}"),
+            Content::Free | Content::Owned | Content::Quarantined => panic!("{slot} is not shared"),
         }
     }
 
@@ -314,7 +316,7 @@ impl Model {
                 self.slots[slot] = Content::Withdrawn { users };
                 self.release(primary);
             }
-            _ => {}
+            Content::Free | Content::Owned | Content::Quarantined | Content::Withdrawn { .. } => {}
         }
     }
 
@@ -395,7 +397,8 @@ impl Pair {
     }
 
     fn allocate(&mut self, count: usize) {
-        let free = self.model.count(|at| *at == Content::Free) as usize;
+        let free = self.model.count(|at| *at == Content::Free);
+        let free = usize::try_from(free).expect("few");
         let missing = count.saturating_sub(free);
         match self.pool.get_mutable_blocks(count) {
             Err(_) => assert!(missing > self.model.unused.len()),

@@ -6,8 +6,10 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests read their switches from the environment")]
 
+mod check;
 mod executor;
 mod reader;
+mod setup;
 mod storage;
 mod world;
 

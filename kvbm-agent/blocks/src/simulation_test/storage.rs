@@ -5,7 +5,7 @@ use crate::tier::BlockTier;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeMap;
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 pub(super) const BLOCK_BYTES: usize = 32;
 pub(super) type Bytes = [u8; BLOCK_BYTES];
@@ -13,8 +13,11 @@ pub(super) type Bytes = [u8; BLOCK_BYTES];
 /// The bytes that a block has.
 pub(super) fn truth(identity: &BlockIdentity) -> Bytes {
     let mut bytes = [0; BLOCK_BYTES];
-    for (at, byte) in bytes.iter_mut().enumerate() {
-        *byte = xxh3_64(&(identity.sequence.0 ^ (at as u64) << 56).to_le_bytes()) as u8;
+    for (part, word) in (0..).zip(bytes.chunks_exact_mut(8)) {
+        let seed: u64 = part;
+        word.copy_from_slice(
+            &xxh3_64_with_seed(&identity.sequence.0.to_le_bytes(), seed).to_le_bytes(),
+        );
     }
     bytes
 }

@@ -3,27 +3,21 @@
 use super::Fault;
 use super::executor::Job;
 use super::reader::Reader;
-use super::storage::{BLOCK_BYTES, Bytes, Header, Storage, checksum, truth};
-use crate::events::Registration;
+use super::setup::{PROMPT_BLOCKS, config, prompts};
+use super::storage::{Bytes, Header, Storage, checksum, truth};
 use crate::identity::{BlockIdentity, Priority, SlotId};
-use crate::inactive::EvictionPolicy;
-use crate::layout::LayoutConfig;
 use crate::lifecycle::{Block, MutableBlock, WeakBlock};
-use crate::manager::{KvBlockManagerConfig, KvBlockManagerState, TierConfig};
-use crate::plan::{AnyTier, LaneLimits, Outcome, Side, TierBlock, Verdict};
+use crate::manager::{KvBlockManagerConfig, KvBlockManagerState};
+use crate::plan::{AnyTier, Outcome, Side, TierBlock, Verdict};
 use crate::pool::BlockPool;
-use crate::store::{BlockInfo, DuplicatePolicy, SlotState};
+use crate::store::BlockInfo;
 use crate::tier::{BlockTier, Device, Host};
-use kvasir_proto::types::{LocalHash, SequenceHash};
+use kvasir_proto::types::SequenceHash;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-
-const PROMPT_BLOCKS: usize = 6;
-/// Steps between two comparisons of everything.
-const COMPARE_STEPS: u64 = 8;
 
 /// What came up.
 #[derive(Debug, Default)]
@@ -32,7 +26,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    fn one(&mut self, what: &'static str) {
+    pub(super) fn one(&mut self, what: &'static str) {
         *self.counts.entry(what).or_default() += 1;
     }
 
@@ -70,95 +64,32 @@ impl Seen {
 
 /// A handle of a block of the top tier that keeps nothing.
 #[derive(Debug)]
-enum Weak {
+pub(super) enum Weak {
     Device(WeakBlock<Device>),
     Host(WeakBlock<Host>),
 }
 
 #[derive(Debug)]
 pub(super) struct World {
-    random: ChaCha8Rng,
-    config: KvBlockManagerConfig,
-    top: BlockTier,
-    state: KvBlockManagerState,
-    storage: Storage,
-    reader: Reader,
-    jobs: Vec<Job>,
+    pub(super) random: ChaCha8Rng,
+    pub(super) config: KvBlockManagerConfig,
+    pub(super) top: BlockTier,
+    pub(super) state: KvBlockManagerState,
+    pub(super) storage: Storage,
+    pub(super) reader: Reader,
+    pub(super) jobs: Vec<Job>,
     /// Blocks in use.
-    users: Vec<TierBlock>,
-    weak: Vec<Weak>,
+    pub(super) users: Vec<TierBlock>,
+    pub(super) weak: Vec<Weak>,
     /// Blocks of the top tier that somebody fills, of whichever type.
-    hands: Vec<Box<dyn Any>>,
-    prompts: Vec<Vec<BlockIdentity>>,
-    now: Duration,
-    steps: u64,
-    ill_percent: u32,
-    rot_percent: u32,
-    kill_permille: u32,
-    seen: Seen,
-}
-
-fn prompts(random: &mut ChaCha8Rng) -> Vec<Vec<BlockIdentity>> {
-    let mut locals: Vec<Vec<LocalHash>> = Vec::new();
-    for _ in 0..random.random_range(2..6) {
-        // A prompt begins as an earlier one does.
-        let mut prompt = match locals.len() {
-            0 => Vec::new(),
-            count => {
-                let from: &Vec<LocalHash> = &locals[random.random_range(0..count)];
-                from[..random.random_range(0..from.len())].to_vec()
-            }
-        };
-        prompt.resize_with(PROMPT_BLOCKS, || LocalHash(random.random()));
-        locals.push(prompt);
-    }
-    locals.iter().map(|locals| BlockIdentity::chain(locals).collect()).collect()
-}
-
-fn config(random: &mut ChaCha8Rng) -> KvBlockManagerConfig {
-    use BlockTier::{Device, Disk, Host, Volume};
-    let tiers: &[BlockTier] = match random.random_range(0..6) {
-        0 => &[Host, Disk],
-        1 => &[Device, Host],
-        2 => &[Device, Disk],
-        3 => &[Host, Disk, Volume],
-        4 => &[Device, Host, Volume],
-        _ => &[Device, Host, Disk, Volume],
-    };
-    let layout = LayoutConfig {
-        num_blocks: 1,
-        num_layers: 2,
-        outer_dim: 2,
-        page_size: 4,
-        inner_dim: 2,
-        dtype_width_bytes: 1,
-        alignment_bytes: 1,
-        base_offset_bytes: 0,
-    };
-    let mut config = KvBlockManagerConfig::new(layout);
-    config.queued_events_max = random.random_range(1..40);
-    for tier in tiers {
-        let eviction = match random.random_range(0..4) {
-            0 => EvictionPolicy::Lru,
-            1 => EvictionPolicy::TinyLfu,
-            _ => EvictionPolicy::Lineage,
-        };
-        let is_allowed: bool = random.random();
-        let duplicates = if is_allowed { DuplicatePolicy::Allow } else { DuplicatePolicy::Reject };
-        let transfers = random.random_range(1..6);
-        let lane = LaneLimits {
-            queued_blocks_max: random.random_range(1..8),
-            batch_blocks_max: random.random_range(1..4),
-            in_flight_transfers_max: transfers,
-            in_flight_bytes_max: (transfers * BLOCK_BYTES) as u64,
-            transfer_timeout: Duration::from_millis(random.random_range(10..200)),
-        };
-        let offers_min = u64::from(*tier == Disk) * random.random_range(0..3);
-        let blocks = random.random_range(2..10);
-        let at = TierConfig { blocks, eviction, duplicates, pins_max: 2, lane, offers_min };
-        config = config.with_tier(*tier, at);
-    }
-    config
+    pub(super) hands: Vec<Box<dyn Any>>,
+    pub(super) prompts: Vec<Vec<BlockIdentity>>,
+    pub(super) now: Duration,
+    pub(super) steps: u64,
+    pub(super) ill_percent: u32,
+    pub(super) rot_percent: u32,
+    pub(super) kill_permille: u32,
+    pub(super) seen: Seen,
 }
 
 impl World {
@@ -198,7 +129,7 @@ impl World {
             70..74 => self.expire(),
             74..88 => self.let_go(),
             88..91 => self.pin(),
-            91..96 => self.reader.read(self.state.events(), self.steps as usize % 7)?,
+            91..96 => self.reader.read(self.state.events(), self.random.random_range(0..7))?,
             96 => self.state.decay(),
             97 => self.reset()?,
             _ => self.read_below()?,
@@ -207,7 +138,7 @@ impl World {
             self.rot();
         }
         if self.random.random_range(0..1_000) < self.kill_permille {
-            self.kill()?;
+            self.kill();
         }
         if self.random.random() {
             self.start();
@@ -222,7 +153,7 @@ impl World {
                 let pool = self.state.device().expect("a pool").clone();
                 self.produce_in(&pool, Weak::Device)
             }
-            _ => {
+            BlockTier::Host | BlockTier::Disk | BlockTier::Volume => {
                 let pool = self.state.host().expect("a pool").clone();
                 self.produce_in(&pool, Weak::Host)
             }
@@ -333,7 +264,7 @@ impl World {
                 match &block {
                     TierBlock::Device(block) => self.state.offload(block, Priority(0)),
                     TierBlock::Host(block) => self.state.offload(block, Priority(0)),
-                    TierBlock::Disk(_) | TierBlock::Volume(_) => unreachable!("not the top"),
+                    TierBlock::Disk(_) | TierBlock::Volume(_) => panic!("not the top"),
                 };
             }
             if self.random.random_range(0..3) == 0 {
@@ -346,7 +277,7 @@ impl World {
     }
 
     /// The bytes of a block in use.
-    fn is_true(&mut self, block: &TierBlock) -> Result<(), Fault> {
+    pub(super) fn is_true(&mut self, block: &TierBlock) -> Result<(), Fault> {
         let bytes = self.storage.at(block.tier(), block.slot()).bytes;
         if bytes == truth(block.identity()) {
             return Ok(());
@@ -377,14 +308,14 @@ impl World {
         Ok(())
     }
 
-    fn start(&mut self) {
+    pub(super) fn start(&mut self) {
         for order in self.state.start(self.now) {
             self.jobs.push(Job::new(order, self.ill_percent, &mut self.random));
         }
     }
 
     /// Executors go on, in any order.
-    fn execute(&mut self) -> Result<(), Fault> {
+    pub(super) fn execute(&mut self) -> Result<(), Fault> {
         for _ in 0..self.random.random_range(1..12) {
             if self.jobs.is_empty() {
                 break;
@@ -472,7 +403,7 @@ impl World {
         job.is_cancelled |= is_new;
     }
 
-    fn expire(&mut self) {
+    pub(super) fn expire(&mut self) {
         self.now += Duration::from_millis(self.random.random_range(0..60));
         let before = self.state.stats().pools.values().map(|pool| pool.pins_expired).sum::<u64>();
         let expired: BTreeSet<_> = self.state.expire(self.now).into_iter().collect();
@@ -522,7 +453,7 @@ impl World {
     }
 
     /// The process is killed in the middle of everything, and comes back to what is on its disks.
-    fn kill(&mut self) -> Result<(), Fault> {
+    fn kill(&mut self) {
         self.seen.one("killed");
         self.jobs.clear();
         self.users.clear();
@@ -543,137 +474,5 @@ impl World {
                 }
             }
         }
-        Ok(())
-    }
-
-    /// What holds after every step.
-    fn check(&mut self) -> Result<(), Fault> {
-        let mut written = BTreeSet::new();
-        for job in &self.jobs {
-            let (order, route) = (&job.order, job.order.id.route);
-            let pool = |tier| self.state.pool(tier).expect("a pool");
-            if !written.insert((route.to, order.destination)) {
-                return Err(format!("{order:?}: two transfers write one slot"));
-            }
-            let destination = pool(route.to).slot_state(order.destination);
-            if destination != Some(SlotState::Quarantined) {
-                return Err(format!("{order:?} writes a slot that is {destination:?}"));
-            }
-            let source = pool(route.from).slot_state(order.source);
-            let is_kept = matches!(
-                source,
-                Some(SlotState::Active | SlotState::Duplicate | SlotState::Withdrawn)
-            );
-            if !is_kept {
-                return Err(format!("{order:?} reads a slot that is {source:?}"));
-            }
-        }
-        for at in 0..self.users.len() {
-            let block = self.users[at].clone();
-            if block.tier() == self.top {
-                self.is_true(&block)?;
-            }
-        }
-        if self.steps.is_multiple_of(COMPARE_STEPS) { self.compare() } else { Ok(()) }
-    }
-
-    /// Contents of the pools, slot by slot.
-    fn contents(&self) -> Result<BTreeMap<(BlockTier, SequenceHash), Registration>, Fault> {
-        let mut contents = BTreeMap::new();
-        for (tier, at) in &self.config.tiers {
-            let pool = self.state.pool(*tier).expect("a pool");
-            let stats = pool.stats();
-            let sum = stats.free
-                + stats.mutable
-                + stats.quarantined
-                + stats.active
-                + stats.inactive
-                + stats.duplicates
-                + stats.withdrawn;
-            if sum != stats.blocks {
-                return Err(format!("{tier}: the gauges do not sum up: {stats:?}"));
-            }
-            for slot in (0..at.blocks).map(SlotId) {
-                let state = pool.slot_state(slot);
-                if !matches!(state, Some(SlotState::Active | SlotState::Inactive)) {
-                    continue;
-                }
-                let block = pool.slot_block(slot).expect("a block");
-                let registration = Registration { tier: *tier, identity: block.identity };
-                let key = (*tier, block.identity.sequence);
-                if contents.insert(key, registration).is_some() {
-                    return Err(format!("{tier}: {block:?} is in two slots"));
-                }
-            }
-        }
-        Ok(contents)
-    }
-
-    /// Events, registry and pools say the same.
-    fn compare(&mut self) -> Result<(), Fault> {
-        self.reader.read(self.state.events(), usize::MAX)?;
-        let contents = self.contents()?;
-        if self.reader.held != contents {
-            return Err(format!("told: {:?}, there: {contents:?}", self.reader.held));
-        }
-        for block in self.prompts.iter().flatten() {
-            for tier in self.config.tiers.keys() {
-                let is_there = contents.contains_key(&(*tier, block.sequence));
-                if self.state.events().holds(block.sequence, *tier) != is_there {
-                    return Err(format!("the registry is wrong about {block:?} in {tier}"));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Everything ends; nothing is left.
-    pub(super) fn finish(mut self) -> Result<Seen, Fault> {
-        self.users.clear();
-        self.hands.clear();
-        self.ill_percent = 0;
-        self.now += Duration::from_secs(3_600);
-        for _ in 0..10_000 {
-            self.expire();
-            self.start();
-            if self.jobs.is_empty() {
-                break;
-            }
-            self.execute()?;
-            self.check()?;
-        }
-        self.compare()?;
-        let image = self.state.events().image();
-        let image: BTreeMap<_, _> =
-            image.registrations.iter().map(|at| ((at.tier, at.identity.sequence), *at)).collect();
-        if image != self.contents()? {
-            return Err("the image is not what is there".to_owned());
-        }
-        self.reader.read(self.state.events(), 0)?;
-        let stats = self.state.stats();
-        for (tier, pool) in &stats.pools {
-            if pool.free + pool.inactive != pool.blocks || pool.pins > 0 || pool.abandoned > 0 {
-                return Err(format!("{tier}: a slot leaked: {pool:?}"));
-            }
-        }
-        for (route, lane) in &stats.lanes {
-            if lane.queued + lane.in_flight + lane.cancelling + lane.in_flight_bytes > 0 {
-                return Err(format!("{route}: something is left: {lane:?}"));
-            }
-        }
-        for (tier, at) in &self.config.tiers {
-            let pool = self.state.pool(*tier).expect("a pool");
-            pool.reset_inactive();
-            if pool.stats().free != u64::from(at.blocks) {
-                return Err(format!("{tier}: not all is free: {:?}", pool.stats()));
-            }
-        }
-        if !self.state.events().image().registrations.is_empty() {
-            return Err("something is registered in empty pools".to_owned());
-        }
-        for _ in 0..self.reader.images {
-            self.seen.one("image");
-        }
-        Ok(self.seen)
     }
 }
