@@ -3,7 +3,8 @@ use crate::identity::SlotId;
 use crate::plan::{AnyTier, TierBlock};
 use crate::pool::BlockPool;
 use crate::store::{
-    BlockInfo, Evicted, PoolConfig, PoolConfigError, PoolStats, RestoreError, SlotState,
+    BlockInfo, Evicted, PinId, PinsExhausted, PoolConfig, PoolConfigError, PoolStats, RestoreError,
+    SlotState,
 };
 use crate::tier::{BlockTier, Device, Disk, Host, Volume};
 use kvasir_proto::types::SequenceHash;
@@ -132,17 +133,5 @@ impl TierPool {
     /// As [`BlockPool::unpin`].
     pub fn unpin(&self, pin: PinId) -> bool {
         each!(self, pool => pool.unpin(pin))
-    }
-
-    /// As [`BlockPool::slot_state`].
-    #[must_use]
-    pub fn slot_state(&self, slot: SlotId) -> Option<SlotState> {
-        each!(self, pool => pool.slot_state(slot))
-    }
-
-    /// As [`BlockPool::slot_block`].
-    #[must_use]
-    pub fn slot_block(&self, slot: SlotId) -> Option<BlockInfo> {
-        each!(self, pool => pool.slot_block(slot))
     }
 }

@@ -16,18 +16,6 @@ pub enum TierBlock {
     Volume(RegisteredBlock<Volume>),
 }
 
-/// The same expression for the block of whichever tier.
-macro_rules! each {
-    ($tier:expr, $block:ident => $do:expr) => {
-        match $tier {
-            TierBlock::Device($block) => $do,
-            TierBlock::Host($block) => $do,
-            TierBlock::Disk($block) => $do,
-            TierBlock::Volume($block) => $do,
-        }
-    };
-}
-
 impl TierBlock {
     /// Its tier.
     #[must_use]
@@ -86,24 +74,12 @@ impl TierBlock {
     /// What it is.
     #[must_use]
     pub const fn identity(&self) -> &BlockIdentity {
-        each!(self, block => block.identity())
-    }
-
-    /// Its slot.
-    #[must_use]
-    pub fn slot(&self) -> SlotId {
-        each!(self, block => block.slot())
-    }
-
-    /// As [`RegisteredBlock::checksum`].
-    #[must_use]
-    pub fn checksum(&self) -> Option<Checksum> {
-        each!(self, block => block.checksum())
-    }
-
-    /// As [`RegisteredBlock::withdraw`].
-    pub fn withdraw(&self) -> bool {
-        each!(self, block => block.withdraw())
+        match self {
+            Self::Device(block) => block.identity(),
+            Self::Host(block) => block.identity(),
+            Self::Disk(block) => block.identity(),
+            Self::Volume(block) => block.identity(),
+        }
     }
 }
 

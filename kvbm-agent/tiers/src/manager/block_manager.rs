@@ -198,7 +198,7 @@ impl KvBlockManager {
         seats.iter().for_each(|seat| seat.end());
         let mut driver = std::mem::take(&mut *self.driver.lock());
         // If it has ended, there is nothing to be told.
-        drop(self.stop.try_send(Stop { drain_until, stop_until }));
+        self.stop.try_send(Stop { drain_until, stop_until }).unwrap_or_default();
         let Some(Ok((left, executors))) = driver.join_next().await else {
             return ShutdownReport { is_drained: false, cancelled: 0, stuck: 0 };
         };

@@ -65,11 +65,6 @@ impl Shared {
         self.began.elapsed()
     }
 
-    /// The moment at which the pools' clock shows `time`.
-    pub(super) fn instant(&self, time: Duration) -> Instant {
-        self.began + time
-    }
-
     pub(super) fn is_stopping(&self) -> bool {
         self.is_stopping.load(Ordering::Acquire)
     }
