@@ -167,8 +167,7 @@ impl KvBlockManager {
 
     /// Ends a pin before its time. Whether it was still there.
     pub fn unpin(&self, pin: Pin) -> bool {
-        let was_there =
-            self.shared.state.pool(pin.tier).is_some_and(|pool| pool.unpin(pin.id));
+        let was_there = self.shared.state.pool(pin.tier).is_some_and(|pool| pool.unpin(pin.id));
         self.shared.wake.notify_one();
         was_there
     }

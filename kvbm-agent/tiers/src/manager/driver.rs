@@ -121,6 +121,9 @@ impl Driver {
             self.shared.state.cancel(*id);
             self.cancel(*id);
         }
+        for order in self.records.give_up().into_iter().chain(self.relays.give_up()) {
+            self.settle(&order, Outcome::Cancelled, None);
+        }
         while !self.running.is_empty() {
             tokio::select! {
                 Some(step) = self.running.next() => self.on_step(step),
@@ -149,9 +152,8 @@ impl Driver {
         }
         let grace = self.shared.config.lease_grace;
         let over: Vec<_> = {
-            let is_over = |lease: &mut super::leases::Lease| {
-                lease.deadline.saturating_add(grace) <= now
-            };
+            let is_over =
+                |lease: &mut super::leases::Lease| lease.deadline.saturating_add(grace) <= now;
             self.shared.orphans.lock().extract_if(.., is_over).collect()
         };
         self.shared.counters.leases_over.add_len(over.len());
@@ -290,7 +292,9 @@ impl Driver {
 
     fn on_work(&mut self, work: Work, result: Result<Option<Sealed>, TransferError>) {
         match work {
-            Work::Copy(order) => self.settle(&order, outcome(&order, &result), result.err().as_ref()),
+            Work::Copy(order) => {
+                self.settle(&order, outcome(&order, &result), result.err().as_ref())
+            }
             Work::Fetch(order, slot) => self.on_fetched(order, slot, result),
             Work::Forward(order, slot) => {
                 self.relays.give_back(slot);
@@ -350,7 +354,9 @@ impl Driver {
         });
         let Some(settled) = shared.state.finish(order.id, outcome, shared.now()) else { return };
         if settled.verdict != Verdict::Committed {
-            if let Some(record) = Record::written_by(order).filter(|at| at.tier() == BlockTier::Disk) {
+            if let Some(record) =
+                Record::written_by(order).filter(|at| at.tier() == BlockTier::Disk)
+            {
                 self.records.is_stale(record);
             }
             let (verdict, sequence) = (&settled.verdict, order.identity.sequence);

@@ -29,7 +29,9 @@ pub enum StartError {
         tier: BlockTier,
     },
     /// A storage has too few slots.
-    #[error("tier {tier} is to have {blocks} blocks, and its storage has {slots} slots: make them equal")]
+    #[error(
+        "tier {tier} is to have {blocks} blocks, and its storage has {slots} slots: make them equal"
+    )]
     Slots {
         /// The tier.
         tier: BlockTier,
@@ -39,7 +41,9 @@ pub enum StartError {
         slots: u32,
     },
     /// A storage's slots are too small.
-    #[error("blocks of the layout have {block_bytes} bytes, and slots of tier {tier} {there}: make them equal")]
+    #[error(
+        "blocks of the layout have {block_bytes} bytes, and slots of tier {tier} {there}: make them equal"
+    )]
     BlockBytes {
         /// The tier.
         tier: BlockTier,
@@ -96,7 +100,9 @@ pub enum AllocateError {
         max: Duration,
     },
     /// The session would have too many.
-    #[error("count is {count} beside {leased} leased slots, and a session may have {max}: commit or abort some")]
+    #[error(
+        "count is {count} beside {leased} leased slots, and a session may have {max}: commit or abort some"
+    )]
     Limit {
         /// Asked for.
         count: usize,
@@ -138,7 +144,9 @@ pub enum CommitError {
         max: usize,
     },
     /// The engine's own checksum is another one.
-    #[error("checksum is {stated:016x}, and the slot's bytes add up to {found:016x}: write them again")]
+    #[error(
+        "checksum is {stated:016x}, and the slot's bytes add up to {found:016x}: write them again"
+    )]
     Checksum {
         /// What the engine says.
         stated: u64,
@@ -174,7 +182,9 @@ pub enum ReadError {
     #[error("{0}")]
     Access(#[from] AccessError),
     /// The bytes are wrong. The block was withdrawn.
-    #[error("the bytes of slot {slot} are not those that were committed: the block was withdrawn, compute it again")]
+    #[error(
+        "the bytes of slot {slot} are not those that were committed: the block was withdrawn, compute it again"
+    )]
     Corrupt {
         /// The slot.
         slot: u32,

@@ -108,6 +108,11 @@ impl Records {
         is_kept
     }
 
+    /// The transfers that wait, which wait no longer.
+    pub(super) fn give_up(&mut self) -> Vec<TransferOrder> {
+        std::mem::take(&mut self.waiting).into_values().flatten().collect()
+    }
+
     /// Whether nothing is to be erased.
     pub(super) fn is_idle(&self) -> bool {
         self.to_erase.is_empty() && self.erasing.is_empty()

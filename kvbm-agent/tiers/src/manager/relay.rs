@@ -47,6 +47,11 @@ impl Relays {
         }
     }
 
+    /// Nobody gets a slot any more.
+    pub(super) fn give_up(&mut self) -> VecDeque<TransferOrder> {
+        std::mem::take(&mut self.waiting)
+    }
+
     pub(super) fn give_back(&mut self, slot: u32) {
         self.free.push(slot);
     }

@@ -173,8 +173,7 @@ impl Session {
         lease: Duration,
     ) -> Result<Vec<LeasedSlot>, AllocateError> {
         let shared = self.shared();
-        let (max, slots_max) =
-            (shared.config.lease_max, shared.config.session.leased_slots_max);
+        let (max, slots_max) = (shared.config.lease_max, shared.config.session.leased_slots_max);
         if count == 0 {
             return Err(AllocateError::Nothing);
         }
@@ -241,9 +240,7 @@ impl Session {
         drop(reader);
         let checked = found.map_err(|error| unreadable_slot(slot, &error)).and_then(|found| {
             match commit.checksum.filter(|stated| *stated != found) {
-                Some(stated) => {
-                    Err(CommitError::Checksum { stated: stated.0, found: found.0 })
-                }
+                Some(stated) => Err(CommitError::Checksum { stated: stated.0, found: found.0 }),
                 None => Ok(found),
             }
         });

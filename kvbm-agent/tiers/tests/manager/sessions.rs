@@ -1,6 +1,8 @@
 //! What a session may do, and what is left when it ends.
 
-use crate::world::{BLOCK_BYTES, Sizes, bytes_of, chain, commit, fill, names, request, settle, start};
+use crate::world::{
+    BLOCK_BYTES, Sizes, bytes_of, chain, commit, fill, names, request, settle, start,
+};
 use kvasir_blocks::{BlockTier, SlotId};
 use kvasir_tiers::manager::{
     AllocateError, CommitError, CommitKind, FeedStep, ReadError, SessionError, StopReason,
@@ -43,7 +45,8 @@ async fn limits_leases_and_duplicates_are_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let manager = start(Sizes { device: 0, host: 4, disk: 0 }, &folder.path().join("disk"));
     assert_eq!(manager.engine_tier(), BlockTier::Host);
-    let (one, two) = (manager.open_session("1").expect("one"), manager.open_session("2").expect("two"));
+    let (one, two) =
+        (manager.open_session("1").expect("one"), manager.open_session("2").expect("two"));
     let lease = Duration::from_secs(10);
     assert_eq!(one.allocate(0, lease), Err(AllocateError::Nothing));
     assert!(matches!(one.allocate(1, Duration::ZERO), Err(AllocateError::Lease { .. })));
@@ -100,7 +103,12 @@ async fn wrong_bytes_are_never_given_out() {
     session.end();
     let reader = manager.open_session("reader").expect("a session");
     // Nobody holds the slot: memory that changes by itself.
-    manager.arena().write(held.slot.0).expect("a slot").write(BLOCK_BYTES - 1, &[!0]).expect("room");
+    manager
+        .arena()
+        .write(held.slot.0)
+        .expect("a slot")
+        .write(BLOCK_BYTES - 1, &[!0])
+        .expect("room");
     let held = reader.hold_prefix(&names(&block)).expect("a block")[0];
     assert_eq!(reader.read(held.slot), Err(ReadError::Corrupt { slot: held.slot.0 }));
     assert_eq!(manager.metrics().corrupt[&BlockTier::Host], 1);
