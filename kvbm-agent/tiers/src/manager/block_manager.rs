@@ -61,15 +61,15 @@ impl KvBlockManager {
     ///
     /// # Errors
     /// [`StartError`] names what does not fit.
-    pub fn start(config: ManagerConfig, storages: TierStorages) -> Result<Self, StartError> {
+    pub fn start(config: ManagerConfig, storages: &TierStorages) -> Result<Self, StartError> {
         storages.check(&config)?;
         let state = KvBlockManagerState::new(config.blocks.clone())?;
         let host = storages.host.as_ref().map(|host| &host.arena);
         let memory = EngineMemory::new(&state, storages.device.as_ref(), host);
         let shared = Shared::new(config, state, memory.ok_or(StartError::NoMemory)?);
         let relays = Relays::new(&shared.config, shared.block_bytes())?;
-        let executors = Executors::start(&shared.config, &storages)?;
-        let records = restore(&shared, &storages);
+        let executors = Executors::start(&shared.config, storages)?;
+        let records = restore(&shared, storages);
         let seats: Arc<Seats> = Arc::default();
         let (stop, stops) = mpsc::channel(1);
         let mut driver = JoinSet::new();

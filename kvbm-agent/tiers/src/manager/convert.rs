@@ -79,7 +79,15 @@ pub(super) fn failed(error: &TransferError) -> Outcome {
         }
         TransferError::Full(_) => Failure::NoSpace,
         TransferError::Missing | TransferError::Foreign(_) => Failure::NotFound,
-        _ => Failure::Io,
+        TransferError::Io(_)
+        | TransferError::Claim(_)
+        | TransferError::Place
+        | TransferError::Unregistered(_)
+        | TransferError::Late { .. }
+        | TransferError::Size { .. }
+        | TransferError::Access(_)
+        | TransferError::Memory(_)
+        | TransferError::Panicked => Failure::Io,
     };
     Outcome::Failed { failure }
 }
@@ -89,6 +97,16 @@ pub(super) fn is_unreadable(error: &TransferError, is_local: bool) -> bool {
     match error {
         TransferError::Short { .. } | TransferError::Missing | TransferError::Foreign(_) => true,
         TransferError::Io(_) => is_local,
-        _ => false,
+        TransferError::Cancelled
+        | TransferError::Corrupt { .. }
+        | TransferError::Full(_)
+        | TransferError::Claim(_)
+        | TransferError::Place
+        | TransferError::Unregistered(_)
+        | TransferError::Late { .. }
+        | TransferError::Size { .. }
+        | TransferError::Access(_)
+        | TransferError::Memory(_)
+        | TransferError::Panicked => false,
     }
 }

@@ -131,6 +131,8 @@ impl Driver {
             }
         }
         self.tell_all();
+        // No slot is given to anybody any more.
+        self.shared.orphans.lock().clear();
         Left { is_drained, cancelled: running.len(), stuck: self.running.len() }
     }
 
@@ -301,7 +303,10 @@ impl Driver {
                 let outcome = match outcome(&order, &result) {
                     // It was right when it came out of the source.
                     Outcome::Corrupt { .. } => Outcome::Corrupt { side: Side::Destination },
-                    other => other,
+                    other @ (Outcome::Done { .. }
+                    | Outcome::Short { .. }
+                    | Outcome::Failed { .. }
+                    | Outcome::Cancelled) => other,
                 };
                 self.settle(&order, outcome, None);
             }

@@ -61,7 +61,7 @@ async fn a_scripted_engine() {
     let lasts = Duration::from_millis(number("KVASIR_SOAK_MILLIS").unwrap_or(2_000));
     let faults = faults(seed, env::var("KVASIR_SOAK_PLANTED").is_ok());
     let started =
-        KvBlockManager::start(config(SIZES), storages(SIZES, &folder.join("disk"), &faults));
+        KvBlockManager::start(config(SIZES), &storages(SIZES, &folder.join("disk"), &faults));
     let manager = Arc::new(started.expect("a manager"));
     let feed = manager.events().expect("a feed");
     let done = Arc::new(Done::default());
