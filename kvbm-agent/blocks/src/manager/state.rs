@@ -135,6 +135,13 @@ impl KvBlockManagerState {
         self.plan.lock().onboard(block, priority)
     }
 
+    /// Whether a copy of a block in a tier above is asked for, and has not ended: [`finish`](Self::finish) will say how.
+    /// A request also ends without that, when its block is gone, there already, or gave way to others.
+    #[must_use]
+    pub fn is_onboarding(&self, sequence: SequenceHash) -> bool {
+        self.plan.lock().is_onboarding(sequence)
+    }
+
     /// Orders the next transfers. Call it after offers and outcomes.
     pub fn start(&self, now: Duration) -> Vec<TransferOrder> {
         self.plan.lock().start(now)

@@ -3,7 +3,8 @@ use crate::identity::SlotId;
 use crate::plan::{AnyTier, TierBlock};
 use crate::pool::BlockPool;
 use crate::store::{
-    BlockInfo, Evicted, PoolConfig, PoolConfigError, PoolStats, RestoreError, SlotState,
+    BlockInfo, Evicted, PinId, PinsExhausted, PoolConfig, PoolConfigError, PoolStats, RestoreError,
+    SlotState,
 };
 use crate::tier::{BlockTier, Device, Disk, Host, Volume};
 use kvasir_proto::types::SequenceHash;
@@ -109,5 +110,28 @@ impl TierPool {
     /// As [`BlockPool::reset_inactive`].
     pub fn reset_inactive(&self) -> Vec<Evicted> {
         each!(self, pool => pool.reset_inactive())
+    }
+
+    /// As [`BlockPool::pin`]; none if the block is of another tier.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn pin(
+        &self,
+        block: &TierBlock,
+        deadline: Duration,
+    ) -> Result<Option<PinId>, PinsExhausted> {
+        match (self, block) {
+            (Self::Device(pool), TierBlock::Device(block)) => pool.pin(block, deadline).map(Some),
+            (Self::Host(pool), TierBlock::Host(block)) => pool.pin(block, deadline).map(Some),
+            (Self::Disk(pool), TierBlock::Disk(block)) => pool.pin(block, deadline).map(Some),
+            (Self::Volume(pool), TierBlock::Volume(block)) => pool.pin(block, deadline).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// As [`BlockPool::unpin`].
+    pub fn unpin(&self, pin: PinId) -> bool {
+        each!(self, pool => pool.unpin(pin))
     }
 }

@@ -85,6 +85,12 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
         self.enqueue(Candidate { source: Source::Held(block), priority })
     }
 
+    /// Whether a block waits, or is on its way.
+    #[must_use]
+    pub fn is_pending(&self, sequence: SequenceHash) -> bool {
+        self.queue.contains(sequence) || self.on_their_way.contains_key(&sequence)
+    }
+
     fn refused(&mut self, sequence: SequenceHash) -> Option<Offered> {
         if let Some(refused) = self.refused_present(sequence) {
             return Some(refused);
@@ -95,8 +101,7 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
     }
 
     fn refused_present(&mut self, sequence: SequenceHash) -> Option<Offered> {
-        let is_pending = self.queue.contains(sequence) || self.on_their_way.contains_key(&sequence);
-        let refused = if is_pending {
+        let refused = if self.is_pending(sequence) {
             Offered::Pending
         } else if self.destination.contains(sequence) {
             Offered::Present

@@ -14,6 +14,7 @@ use std::time::Duration;
 trait AnyLane: Debug + Send {
     fn offer(&mut self, block: TierBlock, priority: Priority) -> Offered;
     fn request(&mut self, block: TierBlock, priority: Priority) -> Offered;
+    fn is_pending(&self, sequence: SequenceHash) -> bool;
     fn start(&mut self, now: Duration) -> Vec<TransferOrder>;
     fn finish(&mut self, id: TransferId, outcome: Outcome, now: Duration) -> Option<Settled>;
     fn cancel(&mut self, id: TransferId) -> bool;
@@ -31,6 +32,10 @@ impl<S: AnyTier, D: AnyTier> AnyLane for Lane<S, D> {
 
     fn request(&mut self, block: TierBlock, priority: Priority) -> Offered {
         S::unwrap(block).map_or(Offered::NoLane, |block| self.request(block, priority))
+    }
+
+    fn is_pending(&self, sequence: SequenceHash) -> bool {
+        self.is_pending(sequence)
     }
 
     fn start(&mut self, now: Duration) -> Vec<TransferOrder> {
@@ -122,6 +127,12 @@ impl Plan {
         let Some(to) = self.above(block.tier()) else { return Offered::NoLane };
         let lane = self.lanes.get_mut(&Route { from: block.tier(), to });
         lane.map_or(Offered::NoLane, |lane| lane.request(block, priority))
+    }
+
+    /// Whether a copy of a block in a tier above is asked for, and has not ended.
+    #[must_use]
+    pub fn is_onboarding(&self, sequence: SequenceHash) -> bool {
+        self.lanes.iter().any(|(route, lane)| route.is_up() && lane.is_pending(sequence))
     }
 
     /// Orders the next transfers of all lanes; those that lead up come first.
