@@ -132,7 +132,8 @@ impl Faults {
 }
 
 pub(crate) fn start(sizes: Sizes, disk: &Path) -> KvBlockManager {
-    KvBlockManager::start(config(sizes), &storages(sizes, disk, &Faults::none())).expect("a manager")
+    KvBlockManager::start(config(sizes), &storages(sizes, disk, &Faults::none()))
+        .expect("a manager")
 }
 
 /// A conversation: blocks that follow one another.
