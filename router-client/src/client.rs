@@ -212,8 +212,6 @@ impl IndexerClient {
                 Some(Err(status)) if status.code() == Code::Unimplemented => {
                     self.without_stream.store(true, Ordering::Relaxed);
                 }
-                // The server has enough streams: it may still answer a single call.
-                Some(Err(status)) if status.code() == Code::ResourceExhausted => {}
                 Some(answer) => return answer,
                 None => {}
             }

@@ -64,7 +64,7 @@ struct State {
 /// How a stream ended.
 #[derive(Debug, Clone)]
 enum End {
-    /// The server has ended it without an error.
+    /// The server has ended it without an error, or has no room for it.
     Done,
     /// It broke.
     Broken(Status),
@@ -86,7 +86,8 @@ impl Pipeline {
     }
 
     /// Sends a question and waits for its answer, without a timeout of its own. None if the server ended the
-    /// stream without an error before it answered, as servers do with idle streams.
+    /// stream before it answered, without an error or since it has no room for streams: servers end idle ones, and
+    /// those of old connections.
     pub(crate) async fn find(&self, mut request: FindMatchesRequest) -> Option<Answer> {
         let (answer, answered) = oneshot::channel();
         let mut place = match self.join(answer) {
@@ -202,6 +203,11 @@ async fn run(
     let end = match stub.find_matches_stream(ReceiverStream::new(questions)).await {
         Ok(answers) => read(answers.into_inner(), &waiting).await,
         Err(status) => End::Broken(status),
+    };
+    let end = match end {
+        // The server has enough streams: it may still answer single calls.
+        End::Broken(status) if status.code() == Code::ResourceExhausted => End::Done,
+        end @ (End::Done | End::Broken(_)) => end,
     };
     waiting.end(end);
 }

@@ -9,9 +9,10 @@
 //! - [`server`], [`client`]: an `indexer-server` process and queries to it.
 //! - [`raw_codec`]: gRPC messages as their bytes.
 //! - [`nats`]: a real nats-server process.
+//! - [`stop_signals`]: Ctrl-C and SIGTERM.
 //! - [`place`]: free ports, and the folder for downloads.
 //! - [`demo`]: all of these together, as the demo.
-//! - [`sweep`]: ways of routing, compared in virtual time.
+//! - [`sweep`]: ways of routing, compared in virtual time; one point of it again with processes.
 
 pub mod oracle;
 pub mod script;
@@ -26,6 +27,7 @@ pub mod nats;
 pub mod place;
 pub mod raw_codec;
 pub mod server;
+pub mod stop_signals;
 
 pub mod demo;
 pub mod sweep;

@@ -260,17 +260,29 @@ fn equal_chunks<const LEN: usize>(stored: &[u64], query: &[u64]) -> usize {
 impl Index {
     /// Answers a query into `scratch`.
     pub fn find(&self, query: Query<'_>, scratch: &mut Scratch) {
+        self.find_while(query, scratch, || true);
+    }
+
+    /// The same as long as somebody wants the answer, which is asked where a query takes long: before each rank with names
+    /// of its own. Whether `scratch` has the answer.
+    pub fn find_while(
+        &self,
+        query: Query<'_>,
+        scratch: &mut Scratch,
+        is_wanted: impl Fn() -> bool,
+    ) -> bool {
         scratch.begin(self, query);
         match query.key {
             QueryKey::Locals(locals) => {
                 self.find_locals(locals, query.tiers, scratch);
                 self.count_tiers(query.tiers, scratch);
+                true
             }
             QueryKey::Names(names) => {
                 scratch.set_apart_recorded(self);
                 self.find_names(names, query.tiers, scratch);
                 self.count_tiers(query.tiers, scratch);
-                self.find_recorded(names, query.tiers, scratch);
+                self.find_recorded(names, query.tiers, scratch, is_wanted)
             }
         }
     }
@@ -375,9 +387,18 @@ impl Index {
         scratch.finish(self, from);
     }
 
-    /// Adds the ranks that were set apart, one by one.
-    fn find_recorded(&self, names: &[BlockName], tiers: TierSet, scratch: &mut Scratch) {
+    /// Adds the ranks that were set apart, one by one. Whether it was done with all.
+    fn find_recorded(
+        &self,
+        names: &[BlockName],
+        tiers: TierSet,
+        scratch: &mut Scratch,
+        is_wanted: impl Fn() -> bool,
+    ) -> bool {
         for &holder in &scratch.recorded {
+            if !is_wanted() {
+                return false;
+            }
             let mut at = Match::none(HolderId(holder));
             for &name in names {
                 let held = self.tiers_of(holder, name);
@@ -397,6 +418,7 @@ impl Index {
                 (Reverse(at.blocks), self.order.get(at.holder.0 as usize).copied())
             });
         }
+        true
     }
 
     /// Tiers in which a rank holds a name that is placed.

@@ -6,6 +6,7 @@ use kvasir_proto::types::{
     BlockName, CopyMode, KvEvent, LocalHash, SourceState, SourceStatus, StoredBlock, Tier, TierSet,
     WorkerId,
 };
+use std::cell::Cell;
 
 fn stored(parent: Option<u64>, blocks: &[(u64, u64)]) -> KvEvent {
     let blocks = blocks
@@ -186,4 +187,29 @@ fn a_source_is_not_exact_in_mid_change() {
     assert_eq!(bench.index.status(a).map(|at| at.state), Some(SourceState::CatchingUp));
     bench.index.end_change(a);
     assert_eq!(bench.index.status(a), Some(&exact));
+}
+
+#[test]
+fn a_query_that_nobody_wants_any_more_stops_before_the_next_rank_with_names_of_its_own() {
+    let mut bench = Bench::new();
+    for worker in ["a", "b", "c"] {
+        // Its own name for content that another one has named: a record.
+        let source = bench.worker(worker, CopyMode::Counted);
+        for name in [1, 2] {
+            bench.apply(source, &stored(None, &[(name, 100)]));
+        }
+    }
+    let key = QueryKey::Names(&[BlockName(2)]);
+    let query = Query { key, tiers: TierSet::ALL, workers: None, minimum_overlap: 1 };
+    let asked = Cell::new(0);
+    let is_wanted = |most: u32| {
+        asked.set(asked.get() + 1);
+        asked.get() <= most
+    };
+    assert!(bench.index.find_while(query, &mut bench.scratch, || is_wanted(3)));
+    assert_eq!((asked.take(), bench.scratch.matches().len()), (3, 3));
+    assert!(!bench.index.find_while(query, &mut bench.scratch, || is_wanted(1)));
+    assert_eq!(asked.take(), 2);
+    bench.index.find(query, &mut bench.scratch);
+    assert_eq!(bench.scratch.matches().len(), 3, "the next query is answered in full");
 }

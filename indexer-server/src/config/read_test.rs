@@ -2,6 +2,7 @@ use super::*;
 use kvasir_proto::convert::Role;
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::time::Duration;
 
 fn run(arguments: &[&str]) -> Result<Action<Config>, ConfigError> {
     read(["indexer-server"].iter().chain(arguments).map(OsString::from))
@@ -166,6 +167,30 @@ fn every_refusal_names_the_option() {
     let many = vec!["http://a:1"; 17].join(",");
     check(&["--siblings", &many], "siblings: names 17 servers, the limit is 16");
     check(&["--config", "/no/such/file.toml"], "config file /no/such/file.toml");
+}
+
+#[test]
+fn ages_and_rates_are_checked() {
+    let check = |arguments: &[&str], expected: &str| {
+        let refusal = refusal(arguments);
+        assert!(refusal.contains(expected), "{arguments:?}: {refusal}");
+    };
+    check(&["--connection-age", "999ms"], "connection-age: is 999ms, must be 1s or longer, or off");
+    check(&["--connection-age", "never"], "\"never\" is not a duration: write 250ms, 10s, 5m");
+    let rate = "--tenant-queries-per-second";
+    check(&[rate, "0"], "tenant-queries-per-second: is 0 queries per second, must be 1 to 1000000");
+    check(&[rate, "5", "--tenant-query-burst", "0"], "tenant-query-burst: is a burst of 0 queries");
+    check(
+        &["--tenant-query-burst", "5"],
+        "tenant-query-burst: needs tenant-queries-per-second beside it",
+    );
+    let age = |arguments: &[&str]| match run(arguments) {
+        Ok(Action::Run(config)) => config.grpc.guard.connection_age,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(age(&[]), Some(Duration::from_secs(1_800)));
+    assert_eq!(age(&["--connection-age", "off"]), None);
+    assert_eq!(age(&["--connection-age", "1s"]), Some(Duration::from_secs(1)));
 }
 
 #[test]

@@ -9,10 +9,7 @@ use crate::partitions::{Dump, DumpError, DumpPart};
 use crate::query::QueryError;
 use futures::Stream;
 use kvasir_index::{DumpRecord, DumpSourceEnd, IndexError, SourceId};
-use kvasir_process::{
-    access::check_partition,
-    outlet::{Last, Outlet, outlet},
-};
+use kvasir_process::outlet::{Last, Outlet, outlet};
 use kvasir_proto::{
     convert::{self, DumpQuery, DumpedSource, WorkerAddress},
     limits::TOLD_PAST_INCARNATIONS_MAX,
@@ -33,7 +30,7 @@ pub(super) async fn start(
     caller: &Caller,
     query: DumpQuery,
 ) -> Result<DumpStream, Status> {
-    check_partition(&caller.principal, &query.partition)?;
+    caller.ask(&query.partition)?;
     parts.ingest.check_shard(&query.worker).map_err(status)?;
     let partition = parts.finder.partition(&query.partition);
     let partition = partition.map_err(|error| status(for_principal(error, &caller.principal)))?;
@@ -82,6 +79,11 @@ async fn run(
 ) -> Last<pb::DumpWorkerResponse> {
     let mut sources = Sources::default();
     loop {
+        // A part may have no record that is sent.
+        if parcels.queue.is_closed() {
+            dump.cancel().await;
+            return Err(Status::cancelled("the client is gone"));
+        }
         let (records, messages) =
             match dump.next().await.map_err(|error| status(QueryError::from(error)))? {
                 None => return Ok(None),

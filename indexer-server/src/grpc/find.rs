@@ -3,7 +3,7 @@
 
 use super::{
     access::{Caller, for_principal},
-    large::Large,
+    large::{Large, Waiting},
     status::{status, stopping},
 };
 use crate::query::Finder;
@@ -11,7 +11,6 @@ use futures::{
     FutureExt, Stream,
     future::{self, BoxFuture, Either, Ready},
 };
-use kvasir_process::access::check_partition;
 use kvasir_proto::{
     convert::{
         ConvertError, FindAnswer, FindQuery, FindReply, FindRequest, FindStreamReply, WriteAnswer,
@@ -138,18 +137,20 @@ impl Prompts {
             Ok(query) => query,
             Err(error) => return Either::Left(Err(status(error))),
         };
-        let principal = &caller.principal;
-        if let Err(denied) = check_partition(principal, &query.partition) {
-            return Either::Left(Err(denied));
+        if let Err(refused) = caller.ask(&query.partition) {
+            return Either::Left(Err(refused));
         }
+        let principal = &caller.principal;
         match self.finder.find_small(&query) {
             Ok(Some(answer)) => Either::Left(Ok(answer)),
             Err(error) => Either::Left(Err(status(for_principal(error, principal)))),
             Ok(None) => {
                 let (finder, principal) = (Arc::clone(&self.finder), Arc::clone(principal));
-                let work = move || {
-                    let found = finder.find(&query);
-                    let answer = found.map_err(|error| status(for_principal(error, &principal)))?;
+                let work = move |caller: &Waiting| {
+                    let found = finder.find(&query, || caller.waits());
+                    let found = found.map_err(|error| status(for_principal(error, &principal)))?;
+                    // Nobody sees this.
+                    let answer = found.ok_or_else(|| Status::cancelled("the caller is gone"))?;
                     let mut written = Vec::new();
                     reply(answer).write(&mut written);
                     Ok(Made::Written(written))

@@ -2,7 +2,14 @@
 
 use super::status::stopping;
 use kvasir_process::net::Peer;
-use std::{num::NonZero, sync::Arc, thread};
+use std::{
+    num::NonZero,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
 use tokio::{sync::Semaphore, task::spawn_blocking};
 use tonic::Status;
 
@@ -23,11 +30,11 @@ impl Large {
 
     /// Does some work once it is its turn. Turns come in the order in which connections asked for them, and each
     /// connection waits for one at a time, however much it has asked for. Nothing is done for a caller that goes away
-    /// while it waits.
+    /// while it waits, and work that is under way sees when that happens.
     pub(super) async fn run<T: Send + 'static>(
         self,
         peer: Option<Arc<Peer>>,
-        work: impl FnOnce() -> T + Send + 'static,
+        work: impl FnOnce(&Waiting) -> T + Send + 'static,
     ) -> Result<T, Status> {
         let acquire = |turns: Arc<Semaphore>| async {
             turns.acquire_owned().await.map_err(|_closed| stopping())
@@ -37,9 +44,11 @@ impl Large {
             None => None,
         };
         let turn = acquire(self.0).await?;
+        let waiting = Waiting::default();
+        let _caller = Caller(waiting.clone());
         let done = spawn_blocking(move || {
             let _turns = (own, turn);
-            work()
+            work(&waiting)
         });
         done.await.map_err(|error| {
             tracing::error!(%error, "a query could not be answered");
@@ -48,34 +57,67 @@ impl Large {
     }
 }
 
+/// Whether the caller of some work still waits for it: not once its call was cancelled or its time is over.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Waiting {
+    is_over: Arc<AtomicBool>,
+}
+
+impl Waiting {
+    pub(super) fn waits(&self) -> bool {
+        !self.is_over.load(Ordering::Relaxed)
+    }
+}
+
+/// The caller; it is gone when this is dropped.
+struct Caller(Waiting);
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.0.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use futures::{FutureExt, poll};
-    use std::{
-        pin::pin,
-        sync::{
-            atomic::{AtomicBool, Ordering},
-            mpsc,
-        },
-    };
+    use std::{pin::pin, sync::mpsc, thread::yield_now};
 
     #[tokio::test]
     async fn work_waits_for_its_turn_and_nobody_does_it_for_who_has_left() {
         let large = Large(Arc::new(Semaphore::new(1)));
         let (finish, finished) = mpsc::channel::<()>();
-        let mut first = pin!(large.clone().run(None, move || finished.recv().is_ok()));
+        let mut first = pin!(large.clone().run(None, move |_| finished.recv().is_ok()));
         assert!(poll!(&mut first).is_pending());
         let is_done = Arc::new(AtomicBool::new(false));
         let done = Arc::clone(&is_done);
-        let second = large.clone().run(None, move || done.store(true, Ordering::Release));
+        let second = large.clone().run(None, move |_| done.store(true, Ordering::Release));
         let mut second = second.boxed();
-        let mut third = pin!(large.run(None, || 3));
+        let mut third = pin!(large.run(None, |_| 3));
         assert!(poll!(&mut second).is_pending() && poll!(&mut third).is_pending());
         drop(second);
         finish.send(()).expect("it works");
         assert!(first.await.expect("an end"));
         assert_eq!(third.await.expect("a turn"), 3);
         assert!(!is_done.load(Ordering::Acquire));
+    }
+
+    #[tokio::test]
+    async fn work_under_way_sees_that_its_caller_has_left() {
+        let large = Large(Arc::new(Semaphore::new(1)));
+        let (begin, begun) = mpsc::channel();
+        let work = move |caller: &Waiting| {
+            begin.send(()).expect("a test that waits");
+            while caller.waits() {
+                yield_now();
+            }
+        };
+        let mut left = large.clone().run(None, work).boxed();
+        assert!(poll!(&mut left).is_pending());
+        begun.recv().expect("it begins");
+        drop(left);
+        // There is one turn, which the work has until it ends.
+        assert_eq!(large.run(None, |_| 2).await.expect("a turn"), 2);
     }
 }

@@ -58,13 +58,17 @@ impl Finder {
         })
     }
 
-    /// Scores a prompt against every worker of its partition, however long it takes: not for a thread of the runtime.
+    /// Scores a prompt against every worker of its partition, however long it takes: not for a thread of the runtime. None
+    /// as soon as nobody wants the answer any more.
     ///
     /// # Errors
     /// If the partition is not known, has another block size, or the query is too long for it.
-    pub fn find(&self, query: &FindQuery) -> Result<FindAnswer, QueryError> {
-        // Nothing is too much without limits.
-        Ok(self.find_within(query, None)?.unwrap_or_default())
+    pub fn find(
+        &self,
+        query: &FindQuery,
+        is_wanted: impl Fn() -> bool,
+    ) -> Result<Option<FindAnswer>, QueryError> {
+        self.find_within(query, None, is_wanted)
     }
 
     /// The same if it takes microseconds, and at most one hold of the writer longer; none if it is a large query, which
@@ -73,13 +77,14 @@ impl Finder {
     /// # Errors
     /// As [`find`](Self::find).
     pub fn find_small(&self, query: &FindQuery) -> Result<Option<FindAnswer>, QueryError> {
-        self.find_within(query, Some(SMALL))
+        self.find_within(query, Some(SMALL), || true)
     }
 
     fn find_within(
         &self,
         query: &FindQuery,
         limits: Option<Small>,
+        is_wanted: impl Fn() -> bool,
     ) -> Result<Option<FindAnswer>, QueryError> {
         let begin = Instant::now();
         let partition = self.partition(&query.partition)?;
@@ -115,7 +120,9 @@ impl Finder {
             let (mut best_overlap_blocks, mut matches) = (0, Vec::new());
             for shard in partition.shards() {
                 let index = shard.read();
-                index.find(requested, scratch);
+                if !is_wanted() || !index.find_while(requested, scratch, &is_wanted) {
+                    return Ok(None);
+                }
                 let best = scratch.matches().first().map_or(0, |best| best.blocks);
                 best_overlap_blocks = best_overlap_blocks.max(best);
                 let wanted = scratch.matches().partition_point(|at| at.blocks >= at_least);

@@ -19,6 +19,7 @@ mod t20_registry;
 mod t30_engine;
 mod t31_events;
 mod t40_limits;
+mod t41_rates;
 mod t50_life;
 mod t55_rank_states;
 mod t60_process;

@@ -7,7 +7,7 @@ use super::records::send_dump;
 use kvasir_access::Principal;
 use kvasir_feed::feed::Feed;
 use kvasir_process::access::check_served;
-use kvasir_process::port::principal;
+use kvasir_process::port::{principal, quota, take_query};
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::convert::{
     DigestsQuery, EventsQuery, LocalDumpQuery, LocalSource, LocalSourceStatus, LocalStatus,
@@ -137,9 +137,10 @@ impl LocalIndexer for LocalIndexerService {
         &self,
         request: Request<pb::LocalDumpRequest>,
     ) -> Result<Response<Self::DumpStream>, Status> {
-        let principal = principal(&request)?;
+        let (principal, quota) = (principal(&request)?, quota(&request));
         let query = LocalDumpQuery::try_from(request.into_inner()).map_err(refused)?;
         let feed = self.find(&principal, &query.source)?;
+        take_query(quota.as_ref(), query.source.address.partition.tenant())?;
         let (outlet, parts) = self.outlet()?;
         self.spawn(async move { send_dump(&feed, query, &outlet).await });
         Ok(Response::new(parts))

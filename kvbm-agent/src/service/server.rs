@@ -22,7 +22,7 @@ const STREAMS: Streams = &[
     ("/kvasir.v1.LocalIndexer/GetEvents", StreamKind::Read),
     ("/kvasir.v1.LocalIndexer/Dump", StreamKind::Read),
     ("/kvasir.v1.LocalIndexer/GetDigests", StreamKind::Read),
-    ("/kvasir.v1.WorkerLoads/WatchLoads", StreamKind::Read),
+    ("/kvasir.v1.WorkerLoads/WatchLoads", StreamKind::Watch),
     ("/kvasir.v1.EventIngest/PublishEvents", StreamKind::Publish),
 ];
 /// Which role each call needs.

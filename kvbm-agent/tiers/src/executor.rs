@@ -113,6 +113,12 @@ impl Transfer {
         self.cancel.cancel();
     }
 
+    /// The same wish, for somebody else to have.
+    #[must_use]
+    pub fn canceller(&self) -> Cancel {
+        self.cancel.clone()
+    }
+
     /// The next transfer that has stopped, in whatever order they do; none after the last one.
     pub async fn next(&mut self) -> Option<Done> {
         self.outcomes.recv().await

@@ -4,6 +4,7 @@
 //! - [`storage`]: the trait of all storages ([`Storage`]): where a third party plugs in. [`error`]: why a transfer failed.
 //! - [`host`]: memory. [`disk`]: one preallocated file. `objects` (feature): shared blob storage.
 //! - [`cancel`], [`executor`]: batches of transfers on threads of their own.
+//! - [`manager`]: sessions of engines, and the task that joins the pools of `kvasir-blocks` with the storages.
 //! - `faults` (feature): storages that fail by a seed, for tests.
 //!
 //! No wrong byte is ever served: every block has a checksum, bound to its sequence hash, that is checked on every way up.
@@ -18,6 +19,7 @@ pub mod executor;
 pub mod faults;
 mod fields;
 pub mod host;
+pub mod manager;
 #[cfg(feature = "objects")]
 pub mod objects;
 pub mod storage;

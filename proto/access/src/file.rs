@@ -25,4 +25,8 @@ pub(super) struct Entry {
     pub(super) models: Option<Vec<String>>,
     /// Those that it speaks for: a publisher must say which.
     pub(super) workers: Option<Vec<String>>,
+    /// Any number if not set.
+    pub(super) queries_per_second: Option<u32>,
+    /// So many at once after a pause; a second's worth if not set.
+    pub(super) query_burst: Option<u32>,
 }

@@ -1,5 +1,5 @@
 use crate::{
-    NAMES_MAX, Names, Principal, Role,
+    NAMES_MAX, Names, Principal, Rate, Role,
     file::{Entry, File},
 };
 use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
@@ -170,6 +170,7 @@ fn principal(entry: Entry) -> Result<Principal, String> {
             "publishes for no worker: list its workers, such as workers = [\"gpu-*\"]".to_owned()
         );
     }
+    let rate = rate(&entry)?;
     let tenants = entry.tenants.unwrap_or_else(|| vec![String::new()]);
     let models = entry.models.unwrap_or_else(|| vec!["*".to_owned()]);
     let workers = entry.workers.unwrap_or_default();
@@ -179,7 +180,19 @@ fn principal(entry: Entry) -> Result<Principal, String> {
         tenants: names("tenants", &tenants)?,
         models: names("models", &models)?,
         workers: names("workers", &workers)?,
+        rate,
     })
+}
+
+fn rate(entry: &Entry) -> Result<Option<Rate>, String> {
+    let Some(per_second) = entry.queries_per_second else {
+        return match entry.query_burst {
+            Some(_) => Err("query-burst needs queries-per-second beside it".to_owned()),
+            None => Ok(None),
+        };
+    };
+    let rate = Rate::new(per_second, entry.query_burst);
+    rate.map(Some).map_err(|error| format!("queries-per-second {error}"))
 }
 
 fn names(list: &str, patterns: &[String]) -> Result<Names, String> {

@@ -112,6 +112,14 @@ fn what_cannot_be_used_is_refused_with_the_identity_and_the_fix() {
         (&entry("a", "t", "roles = [\"query\"]\ntenants = [\"a*b\"]"), "at the end of a name only"),
         (&entry("a", "t", "roles = [\"query\"]\ntenants = [\"a**\"]"), "at the end of a name only"),
         (&entry("a", "t", "roles = [\"query\"]\nmodels = [\"\\u001b\"]"), "control character"),
+        (
+            &entry("a", "t", "roles = [\"query\"]\nqueries-per-second = 0"),
+            "queries-per-second is 0 queries per second, must be 1 to 1000000",
+        ),
+        (
+            &entry("a", "t", "roles = [\"query\"]\nquery-burst = 5"),
+            "query-burst needs queries-per-second beside it",
+        ),
         (&entry("a", "t", "roles = [\"query\"]").repeat(2), "is there twice"),
         (
             &(entry("a", "t", "roles = [\"query\"]") + &entry("b", "t", "roles = [\"query\"]")),

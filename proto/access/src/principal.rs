@@ -1,4 +1,4 @@
-use crate::{Denied, Names, Role};
+use crate::{Denied, Names, Rate, Role};
 use std::sync::Arc;
 
 /// Who calls, and what they may do.
@@ -9,6 +9,7 @@ pub struct Principal {
     pub(crate) tenants: Names,
     pub(crate) models: Names,
     pub(crate) workers: Names,
+    pub(crate) rate: Option<Rate>,
 }
 
 impl Principal {
@@ -21,7 +22,14 @@ impl Principal {
             tenants: Names::All,
             models: Names::All,
             workers: Names::All,
+            rate: None,
         }
+    }
+
+    /// How much it may ask; none for any number of queries.
+    #[must_use]
+    pub const fn rate(&self) -> Option<Rate> {
+        self.rate
     }
 
     /// Its name in the file, for the log.

@@ -1,24 +1,30 @@
 //! Who calls, and what they may name: identities of a file that is read again when it changes.
 
-use kvasir_access::{Denied, Identities, Principal};
+use crate::{
+    net::Reasons,
+    quota::{Quota, Rates},
+};
+use kvasir_access::{Denied, Identities, Principal, Rate};
 use kvasir_proto::{
     convert::{Registration, WorkerAddress},
     types::PartitionKey,
 };
 use kvasir_tls::{CertificateNames, Reloaded, ServerTls, Source, TlsError};
-use std::{fmt, path::PathBuf, sync::Arc};
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 use tonic::{
     Status,
     codegen::http::{HeaderMap, header::AUTHORIZATION},
 };
 
-/// Who gets into the ports of a process: TLS, and identities within it.
+/// Who gets into the ports of a process, and for how long: TLS, identities within it, and the age of connections.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Guard {
     /// TLS; none for none.
     pub tls: Option<ServerTls>,
     /// Who may call.
     pub access: Access,
+    /// Age at which clients are told to open another connection, up to a tenth more or less; none for any age.
+    pub connection_age: Option<Duration>,
 }
 
 /// Who may call. Clones share it.
@@ -26,6 +32,7 @@ pub struct Guard {
 pub struct Access {
     anyone: Arc<Principal>,
     identities: Option<File>,
+    rates: Rates,
 }
 
 #[derive(Debug, Clone)]
@@ -37,14 +44,15 @@ struct File {
 impl Default for Access {
     /// Everybody may do everything.
     fn default() -> Self {
-        Self { anyone: Arc::new(Principal::anyone()), identities: None }
+        let anyone = Arc::new(Principal::anyone());
+        Self { anyone, identities: None, rates: Rates::new(None) }
     }
 }
 
 impl PartialEq for Access {
     fn eq(&self, other: &Self) -> bool {
         let path = |access: &Self| access.identities.as_ref().map(|file| file.path.clone());
-        path(self) == path(other)
+        path(self) == path(other) && self.rates.tenant() == other.rates.tenant()
     }
 }
 
@@ -64,6 +72,19 @@ impl Access {
         })?;
         let identities = Arc::new(identities);
         Ok(Self { identities: Some(File { path, identities }), ..Self::default() })
+    }
+
+    /// The same with a rate for the queries of each tenant.
+    #[must_use]
+    pub fn with_tenant_rate(self, rate: Option<Rate>) -> Self {
+        Self { rates: Rates::new(rate), ..self }
+    }
+
+    /// What limits the queries of a caller; none if nothing does. `refused` counts those beyond, as `queries_of_identity` and
+    /// `queries_of_tenant`.
+    #[must_use]
+    pub fn quota(&self, principal: &Arc<Principal>, refused: &Reasons) -> Option<Quota> {
+        self.rates.quota(principal, refused)
     }
 
     /// Whether everybody may do everything.

@@ -9,6 +9,7 @@
 //! - [`descriptors`]: the limit of open files, and what it is for.
 //! - [`net`]: connections with a limit.
 //! - [`access`]: who may call, and what they may name.
+//! - [`quota`]: how much callers may ask.
 //! - [`tls`]: connections of a port, plain or over TLS.
 //! - [`port`]: a gRPC port.
 //! - [`outlet`]: streams of answers.
@@ -38,6 +39,8 @@ pub mod descriptors;
 pub mod net;
 
 pub mod access;
+
+pub mod quota;
 
 pub mod tls;
 

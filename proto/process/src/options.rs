@@ -6,9 +6,10 @@ use crate::{
     http::HttpConfig,
     nats::{NatsAccess, NatsServers},
     telemetry::{LogConfig, LogFormat},
-    text::{self, ServerUrl, Span},
+    text::{self, ServerUrl, Span, SpanOrOff},
 };
 use clap::{ArgAction, Args};
+use kvasir_access::{Rate, RateError};
 use kvasir_proto::{
     broker::{Delivery, Namespace},
     target::{is_tls, read_target},
@@ -48,6 +49,13 @@ pub struct ProcessOptions {
     /// everything if not set. Read again when it changes
     #[arg(long, value_name = "FILE")]
     pub identities: Option<PathBuf>,
+    /// Most queries per second of each tenant, over all its callers; any number if not set. Each prompt, dump and
+    /// selection of a worker is one. Identities may have a rate of their own
+    #[arg(long, value_name = "NUMBER")]
+    pub tenant_queries_per_second: Option<u32>,
+    /// Most queries of a tenant at once, after a pause; a second's worth if not set
+    #[arg(long, value_name = "NUMBER")]
+    pub tenant_query_burst: Option<u32>,
     /// File with the token that this process shows to the servers it connects to
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
@@ -58,6 +66,11 @@ pub struct ProcessOptions {
     /// start
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = false)]
     pub insecure: bool,
+    /// Age at which the client of a connection is told to open another one, up to a tenth more or less, or off. Streams
+    /// then end between two messages, and what is still under way after 120s is cut off. So clients look addresses
+    /// up again, and the connections of a removed identity or certificate end
+    #[arg(long, value_name = "TIME", default_value_t = SpanOrOff(Some(Span::seconds(1_800))))]
+    pub connection_age: SpanOrOff,
     /// Format of the log lines: text or json
     #[arg(long, value_name = "FORMAT", default_value_t = LogFormat::Text)]
     #[serde(serialize_with = "text::serialize")]
@@ -112,7 +125,12 @@ impl ProcessOptions {
             }
         }
         let access = self.identities.clone().map(Access::of_file).transpose();
-        let guard = Guard { tls, access: access.map_err(unusable)?.unwrap_or_default() };
+        let access = access.map_err(unusable)?.unwrap_or_default();
+        let guard = Guard {
+            tls,
+            access: access.with_tenant_rate(self.tenant_rate()?),
+            connection_age: connection_age(self.connection_age)?,
+        };
         let (format, filter) = (self.log_format, self.log_filter.clone());
         Ok(ProcessConfig {
             listen: self.listen,
@@ -121,6 +139,23 @@ impl ProcessOptions {
             dialer: self.dialer()?,
             log: LogConfig { format, filter, otlp_endpoint },
             drain_timeout: positive("drain-timeout", self.drain_timeout)?,
+        })
+    }
+
+    fn tenant_rate(&self) -> Result<Option<Rate>, ConfigError> {
+        let (per_second, burst) = (self.tenant_queries_per_second, self.tenant_query_burst);
+        let Some(per_second) = per_second else {
+            let needs = "needs tenant-queries-per-second beside it";
+            let refused = |_| Err(ConfigError::invalid("tenant-query-burst", needs));
+            return burst.map_or(Ok(None), refused);
+        };
+        let rate = Rate::new(per_second, burst);
+        rate.map(Some).map_err(|error| {
+            let field = match error {
+                RateError::PerSecond(_) => "tenant-queries-per-second",
+                RateError::Burst => "tenant-query-burst",
+            };
+            ConfigError::invalid(field, error.to_string())
         })
     }
 
@@ -167,6 +202,19 @@ impl ProcessOptions {
             Some(file) => dialer.with_token(file).map_err(unusable),
             None => Ok(dialer),
         }
+    }
+}
+
+/// With less, clients would do little else but connect.
+const CONNECTION_AGE_MIN: Duration = Duration::from_secs(1);
+
+fn connection_age(SpanOrOff(age): SpanOrOff) -> Result<Option<Duration>, ConfigError> {
+    match age {
+        Some(age) if age.0 < CONNECTION_AGE_MIN => {
+            let why = format!("is {age}, must be 1s or longer, or off");
+            Err(ConfigError::invalid("connection-age", why))
+        }
+        age => Ok(age.map(|Span(age)| age)),
     }
 }
 

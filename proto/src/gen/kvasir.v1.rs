@@ -3460,7 +3460,7 @@ impl ::prost::Name for SelectWorkerRequest {
         "/kvasir.v1.SelectWorkerRequest".into()
     }
 }
-/// The terms of a cost, in blocks: total = overlap score weight * prefill_blocks + decode_blocks.
+/// The terms of a cost, in blocks: total = overlap score weight * prefill_blocks + decode_cost.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct RouteCost {
     /// The overlap by its credits (--device-credit and its siblings).
@@ -3478,6 +3478,10 @@ pub struct RouteCost {
     /// The sum. The lowest wins.
     #[prost(double, tag = "5")]
     pub total: f64,
+    /// What blocks in use, and the prompts under way, cost this request: decode_blocks, where the worker does not state
+    /// total_kv_blocks.
+    #[prost(double, tag = "6")]
+    pub decode_cost: f64,
 }
 impl ::prost::Name for RouteCost {
     const NAME: &'static str = "RouteCost";

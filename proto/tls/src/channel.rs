@@ -2,9 +2,11 @@
 
 use crate::{
     TlsError,
+    again::Repeatable,
     pem::{Contents, Source},
     reload::Reloaded,
 };
+use futures::future::BoxFuture;
 use std::{
     path::PathBuf,
     sync::Arc,
@@ -13,7 +15,7 @@ use std::{
 use tonic::{
     body::Body,
     codegen::http::{HeaderValue, Request, Response, header::AUTHORIZATION},
-    transport::{self, channel::ResponseFuture},
+    transport,
 };
 use tower::Service;
 
@@ -54,7 +56,8 @@ fn header(contents: &Contents) -> Result<HeaderValue, TlsError> {
     Ok(header)
 }
 
-/// A connection to a server, which shows the token of its [`Dialer`](crate::Dialer) with each call. Clones share the connection.
+/// A connection to a server, which shows the token of its [`Dialer`](crate::Dialer) with each call. Calls that the server
+/// refuses to begin, since the connection is old, are made again on another one. Clones share the connection.
 #[derive(Debug, Clone)]
 pub struct Channel {
     transport: transport::Channel,
@@ -66,7 +69,7 @@ impl Channel {
         Self { transport, token }
     }
 
-    /// The connection alone, which shows no token.
+    /// The connection alone, which shows no token and makes no call again.
     #[must_use]
     pub fn into_transport(self) -> transport::Channel {
         self.transport
@@ -83,18 +86,20 @@ impl From<transport::Channel> for Channel {
 impl Service<Request<Body>> for Channel {
     type Response = Response<Body>;
     type Error = transport::Error;
-    type Future = ResponseFuture;
+    type Future = BoxFuture<'static, Result<Response<Body>, transport::Error>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), transport::Error>> {
         Service::poll_ready(&mut self.transport, context)
     }
 
-    fn call(&mut self, mut request: Request<Body>) -> ResponseFuture {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         if let Some(token) = &self.token {
             let header = HeaderValue::clone(&token.header.get());
             request.headers_mut().insert(AUTHORIZATION, header);
         }
-        Service::call(&mut self.transport, request)
+        let (request, repeatable) = Repeatable::new(request);
+        let first = Service::call(&mut self.transport, request);
+        Box::pin(repeatable.answer(self.transport.clone(), first))
     }
 }
 

@@ -2,17 +2,19 @@
 
 use crate::{
     Channel, TlsError,
+    addresses::open_first,
     channel::Token,
     pem::{Contents, Source},
     reload::Reloaded,
 };
 use futures::future::BoxFuture;
-use hyper_util::{client::legacy::connect::HttpConnector, rt::TokioIo};
+use hyper_util::rt::TokioIo;
 use kvasir_proto::target::{TargetError, is_tls, read_target};
 use rustls::{ClientConfig, ProtocolVersion, crypto::ring, pki_types::ServerName};
 use std::{
     error::Error,
     io::{self, IoSlice},
+    net::SocketAddr,
     path::PathBuf,
     pin::Pin,
     sync::Arc,
@@ -164,8 +166,7 @@ impl Dialer {
         target: &str,
         connect_timeout: Duration,
     ) -> Result<Channel, DialError> {
-        let (endpoint, dial) = self.endpoint(target)?;
-        let endpoint = endpoint.connect_timeout(connect_timeout);
+        let (endpoint, dial) = self.endpoint(target, connect_timeout)?;
         let channel = match dial {
             Some(dial) => endpoint.connect_with_connector_lazy(dial),
             None => endpoint.connect_lazy(),
@@ -178,7 +179,7 @@ impl Dialer {
     /// # Errors
     /// As [`Dialer::check`], or if there is no connection.
     pub async fn connect(&self, target: &str) -> Result<Channel, DialError> {
-        let (endpoint, dial) = self.endpoint(target)?;
+        let (endpoint, dial) = self.endpoint(target, CONNECT_TIMEOUT)?;
         let channel = match dial {
             Some(dial) => endpoint.connect_with_connector(dial).await,
             None => endpoint.connect().await,
@@ -187,7 +188,11 @@ impl Dialer {
         Ok(Channel::new(channel, self.token.clone()))
     }
 
-    fn endpoint(&self, target: &str) -> Result<(Endpoint, Option<Dial>), DialError> {
+    fn endpoint(
+        &self,
+        target: &str,
+        connect_timeout: Duration,
+    ) -> Result<(Endpoint, Option<Dial>), DialError> {
         let url = self.check(target)?;
         let malformed = || TargetError::Malformed(target.to_owned());
         let address = url.split_once("://").map_or(&*url, |(_scheme, address)| address);
@@ -196,7 +201,7 @@ impl Dialer {
         let endpoint = Endpoint::from_shared(format!("http://{address}"));
         let endpoint = endpoint.map_err(|_error| malformed())?;
         let endpoint = endpoint
-            .connect_timeout(CONNECT_TIMEOUT)
+            .connect_timeout(connect_timeout)
             .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
             .keep_alive_timeout(KEEPALIVE_TIMEOUT)
             .keep_alive_while_idle(true)
@@ -205,12 +210,11 @@ impl Dialer {
             return Ok((endpoint, None));
         };
         let origin: Uri = url.parse().map_err(|_error| malformed())?;
-        let host = address.rsplit_once(':').map_or(address, |(host, _port)| host);
+        let host = origin.host().ok_or_else(malformed)?;
         let host = host.trim_matches(['[', ']']).to_owned();
-        let name = ServerName::try_from(host).map_err(|_error| malformed())?;
-        let mut tcp = HttpConnector::new();
-        tcp.set_nodelay(true);
-        let dial = Dial { tcp, name, config: Arc::clone(&tls.config) };
+        let name = ServerName::try_from(host.clone()).map_err(|_error| malformed())?;
+        let at = (host, origin.port_u16().ok_or_else(malformed)?);
+        let dial = Dial { at, name, within: connect_timeout, config: Arc::clone(&tls.config) };
         Ok((endpoint.origin(origin), Some(dial)))
     }
 }
@@ -243,44 +247,48 @@ fn config(files: &[Contents]) -> Result<Arc<ClientConfig>, TlsError> {
     Ok(Arc::new(config))
 }
 
-/// Opens TLS connections to one server, with the files as they are at each of them.
+/// Opens TLS connections to one server, with its addresses and the files as they are at each of them.
 #[derive(Debug, Clone)]
 struct Dial {
-    tcp: HttpConnector,
+    at: (String, u16),
     name: ServerName<'static>,
+    within: Duration,
     config: Arc<Reloaded<Arc<ClientConfig>>>,
-}
-
-/// Why a connection was not opened.
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    #[error("{0}")]
-    Connect(String),
-    #[error("TLS with {}: {why}", name.to_str())]
-    Tls { name: ServerName<'static>, why: io::Error },
 }
 
 impl Service<Uri> for Dial {
     type Response = TokioIo<Opened>;
-    type Error = Failure;
-    type Future = BoxFuture<'static, Result<Self::Response, Failure>>;
+    type Error = io::Error;
+    type Future = BoxFuture<'static, io::Result<Self::Response>>;
 
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Failure>> {
-        self.tcp.poll_ready(context).map_err(|error| Failure::Connect(error.to_string()))
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        let connecting = self.tcp.call(uri);
-        let (name, config) = (self.name.clone(), self.config.get());
+    fn call(&mut self, _uri: Uri) -> Self::Future {
+        let Self { at: (host, port), name, within, .. } = self.clone();
+        let config = self.config.get();
         Box::pin(async move {
-            let tcp = connecting.await.map_err(|error| {
-                let cause = error.source().map(|cause| format!(": {cause}"));
-                Failure::Connect(format!("{error}{}", cause.unwrap_or_default()))
-            })?;
-            let opened = open(tcp.into_inner(), name.clone(), &config).await;
-            opened.map(TokioIo::new).map_err(|why| Failure::Tls { name, why })
+            let open = |address| connect(address, name.clone(), &config);
+            let opened = open_first((&*host, port), within, open).await;
+            opened.map(TokioIo::new)
         })
     }
+}
+
+async fn connect(
+    address: SocketAddr,
+    name: ServerName<'static>,
+    config: &Arc<ClientConfig>,
+) -> io::Result<Opened> {
+    let tcp = TcpStream::connect(address)
+        .await
+        .map_err(|why| io::Error::new(why.kind(), format!("cannot connect to {address}: {why}")))?;
+    tcp.set_nodelay(true)?;
+    let opened = open(tcp, name.clone(), config).await;
+    opened.map_err(|why| {
+        io::Error::new(why.kind(), format!("TLS with {} ({address}): {why}", name.to_str()))
+    })
 }
 
 /// A connection whose server has let the client in, as far as it says so.

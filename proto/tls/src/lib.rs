@@ -7,6 +7,8 @@
 //! Both sides read their files again when these change, without a restart. While a new file cannot be used, what was
 //! read before stays in force, and the log says why.
 
+mod addresses;
+mod again;
 mod channel;
 mod dial;
 mod error;

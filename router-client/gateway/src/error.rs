@@ -4,13 +4,14 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use kvasir_process::quota::RateExceeded;
 use router_client::route::SelectError;
 use router_client::router::RouteError;
 use serde_json::{Value, json};
 use std::fmt;
 
-/// What a client is told to wait where workers are busy, in seconds.
-const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
+/// What a client is told to wait where workers are busy.
+const BUSY_SECONDS: u64 = 1;
 
 /// A request that gets no answer of an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,11 +22,23 @@ pub struct ApiError {
     /// The field of the request that is wrong.
     field: Option<String>,
     message: String,
+    /// After which time the client may try again, in seconds.
+    retry_after_seconds: Option<u64>,
 }
 
 impl ApiError {
     fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        Self { status, kind, code: None, field: None, message: message.into() }
+        let (code, field, retry_after_seconds) = (None, None, None);
+        Self { status, kind, code, field, message: message.into(), retry_after_seconds }
+    }
+
+    /// The tenant, or the identity, has used its rate.
+    #[must_use]
+    pub fn rate_exceeded(exceeded: &RateExceeded) -> Self {
+        let message = exceeded.to_string();
+        let error = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message);
+        let retry_after_seconds = Some(exceeded.wait.as_secs() + 1);
+        Self { code: Some("rate_limit_exceeded"), retry_after_seconds, ..error }
     }
 
     /// A field of the request cannot be used.
@@ -93,7 +106,7 @@ impl ApiError {
     /// There is no room for the request now.
     pub fn overloaded(message: impl Into<String>) -> Self {
         let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded_error", message);
-        Self { code: Some("overloaded"), ..error }
+        Self { code: Some("overloaded"), retry_after_seconds: Some(BUSY_SECONDS), ..error }
     }
 
     /// The workers that were asked all failed.
@@ -154,8 +167,8 @@ impl IntoResponse for ApiError {
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if self.status == StatusCode::SERVICE_UNAVAILABLE {
-            headers.insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
+        if let Some(seconds) = self.retry_after_seconds {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
     }

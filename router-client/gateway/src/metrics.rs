@@ -3,6 +3,7 @@
 use crate::request::Kind;
 use crate::tokens::Unknown;
 use hyper::StatusCode;
+use kvasir_process::net::Reasons;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -44,6 +45,8 @@ pub struct GatewayMetrics {
     speculations: Family<OutcomeLabel, Counter>,
     /// Requests that went to another worker.
     pub retries: Counter,
+    /// Requests beyond the rate of their tenant or identity.
+    pub limited: Reasons,
     /// Requests under way.
     pub in_flight: Gauge,
     /// Models whose tokens are not those of the engines.
@@ -92,6 +95,7 @@ impl GatewayMetrics {
             prefills: Family::default(),
             speculations: Family::default(),
             retries: Counter::default(),
+            limited: Reasons::default(),
             in_flight: Gauge::default(),
             mismatched: Gauge::default(),
             mismatches: Counter::default(),
@@ -116,6 +120,9 @@ impl GatewayMetrics {
         registry.register("speculative_prefills", help, at.speculations.clone());
         let help = "Requests that went to another worker because one failed them";
         registry.register("retries", help, at.retries.clone());
+        let help =
+            "Requests refused since their tenant or identity has used its rate, by whose it is";
+        at.limited.register(registry, "limited", help);
         registry.register("in_flight_requests", "Requests under way", at.in_flight.clone());
         let help = "Models whose tokens are not those of the engines";
         registry.register("token_mismatches", help, at.mismatched.clone());

@@ -17,8 +17,9 @@ use kvasir_access::{Principal, Role};
 use kvasir_process::access::Guard;
 use kvasir_process::http::serve_connection;
 use kvasir_process::net::{
-    ConnectionLimits, ConnectionMetrics, LimitedListener, Patience, Peer, PeerLimits,
+    ConnectionLimits, ConnectionMetrics, LimitedListener, Patience, Peer, PeerLimits, Reasons,
 };
+use kvasir_process::quota::Quota;
 use kvasir_process::tls::{Accepting, warn_if_open};
 use kvasir_tls::{Protocol, ServerTls};
 use serde_json::Value;
@@ -97,10 +98,12 @@ pub async fn serve(
         select! {
             () = stop.cancelled() => break,
             socket = accepting.accept() => {
-                let caller = Caller { guard: guard.clone(), peer: Arc::clone(socket.peer()) };
+                let (peer, limited) = (Arc::clone(socket.peer()), gateway.metrics().limited.clone());
+                let caller = Caller { guard: guard.clone(), peer, limited };
                 let pages = pages.clone().layer(from_fn_with_state(caller, identify));
                 let service = TowerToHyperService::new(pages);
-                connections.spawn(serve_connection(socket, service, HEAD_TIMEOUT, stop.clone()));
+                let times = (HEAD_TIMEOUT, guard.connection_age);
+                connections.spawn(serve_connection(socket, service, times, stop.clone()));
             }
         }
     }
@@ -115,7 +118,12 @@ pub async fn serve(
 struct Caller {
     guard: Guard,
     peer: Arc<Peer>,
+    /// Counts requests beyond a rate.
+    limited: Reasons,
 }
+
+/// Who makes a request, and what limits its requests.
+type Identified = (Arc<Principal>, Option<Quota>);
 
 /// Lets in who is known, and tells the pages who it is.
 async fn identify(State(caller): State<Caller>, mut request: Request, next: Next) -> Response {
@@ -130,36 +138,37 @@ async fn identify(State(caller): State<Caller>, mut request: Request, next: Next
     if let Err(denied) = principal.check_role(Role::Query) {
         return ApiError::denied(denied).into_response();
     }
-    request.extensions_mut().insert(principal);
+    let quota = caller.guard.access.quota(&principal, &caller.limited);
+    request.extensions_mut().insert((principal, quota));
     next.run(request).await
 }
 
 async fn chat(
     State(server): State<Server>,
-    Extension(caller): Extension<Arc<Principal>>,
+    Extension(caller): Extension<Identified>,
     request: Request,
 ) -> Response {
-    server.completion(Kind::Chat, &caller, request).await
+    server.completion(Kind::Chat, caller, request).await
 }
 
 async fn completion(
     State(server): State<Server>,
-    Extension(caller): Extension<Arc<Principal>>,
+    Extension(caller): Extension<Identified>,
     request: Request,
 ) -> Response {
-    server.completion(Kind::Completion, &caller, request).await
+    server.completion(Kind::Completion, caller, request).await
 }
 
 async fn models(
     State(server): State<Server>,
-    Extension(caller): Extension<Arc<Principal>>,
+    Extension((caller, _)): Extension<Identified>,
 ) -> Response {
     json(&server.gateway.models(&caller))
 }
 
 async fn model(
     State(server): State<Server>,
-    Extension(caller): Extension<Arc<Principal>>,
+    Extension((caller, _)): Extension<Identified>,
     Path(id): Path<String>,
 ) -> Response {
     let model = server.gateway.model(&caller, &id);
@@ -206,7 +215,12 @@ impl Server {
         error.into_response()
     }
 
-    async fn completion(&self, kind: Kind, caller: &Principal, request: Request) -> Response {
+    async fn completion(
+        &self,
+        kind: Kind,
+        (caller, quota): Identified,
+        request: Request,
+    ) -> Response {
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             let why = format!("{} requests are under way already", self.limits.in_flight);
             return self.refuse(ApiError::overloaded(why));
@@ -220,7 +234,7 @@ impl Server {
             Err(error) => return self.refuse(error),
         };
         drop(body);
-        let response = Box::pin(self.gateway.serve(caller, request)).await;
+        let response = Box::pin(self.gateway.serve((&caller, quota.as_ref()), request)).await;
         // The place is the request's until its answer has been sent.
         response.map(|body| {
             let held = body.map_frame(move |frame| {

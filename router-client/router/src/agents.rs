@@ -13,12 +13,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
+use tonic::{Status, Streaming};
 
 /// Most agents that are read; of more, loads come over NATS only.
 const AGENTS_MAX: usize = 1_024;
 /// Pause before a broken stream is opened again.
 const RETRY_PAUSE: Duration = Duration::from_secs(2);
+/// A stream that lasted so long and ended without an error is opened again at once: agents end streams of old connections.
+const ORDERLY_END_MIN: Duration = Duration::from_millis(500);
 
 /// Reads the loads of all agents that the index lists, until the future is dropped.
 pub async fn run(
@@ -71,20 +74,33 @@ async fn read(
             worker_id: worker.as_str().to_owned(),
             min_interval_ms: None,
         };
-        match client.watch_loads(request).await {
-            Ok(stream) => {
-                let mut stream = stream.into_inner();
-                while let Ok(Some(answer)) = stream.message().await {
-                    let loads = answer.loads.into_iter().map(WorkerLoad::try_from);
-                    // An agent speaks for its own worker.
-                    for load in loads.flatten().filter(|load| load.address == own) {
-                        // Beyond the limit on ranks it is dropped.
-                        let _taken = reports.report(load);
-                    }
-                }
-            }
+        let began = Instant::now();
+        let ended = match client.watch_loads(request).await {
+            Ok(stream) => take_reports(stream.into_inner(), &own, &reports).await,
+            Err(error) => Err(error),
+        };
+        match ended {
+            Ok(()) if began.elapsed() >= ORDERLY_END_MIN => continue,
+            Ok(()) => {}
             Err(error) => tracing::debug!(%url, %error, "an agent's loads are not read"),
         }
         sleep(RETRY_PAUSE).await;
     }
+}
+
+/// Takes reports until the agent ends the stream.
+async fn take_reports(
+    mut stream: Streaming<pb::WatchLoadsResponse>,
+    own: &WorkerAddress,
+    reports: &KvMetricsAggregator,
+) -> Result<(), Status> {
+    while let Some(answer) = stream.message().await? {
+        let loads = answer.loads.into_iter().map(WorkerLoad::try_from);
+        // An agent speaks for its own worker.
+        for load in loads.flatten().filter(|load| load.address == *own) {
+            // Beyond the limit on ranks it is dropped.
+            let _taken = reports.report(load);
+        }
+    }
+    Ok(())
 }

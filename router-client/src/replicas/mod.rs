@@ -191,6 +191,14 @@ impl Replicas {
         self.settle();
     }
 
+    /// Ends a probe that shows nothing: the replica answered that it takes no question now.
+    pub(crate) fn unprobed(&mut self, number: usize) {
+        if let Some(at) = self.all.get_mut(number) {
+            at.end_probe();
+        }
+        self.settle();
+    }
+
     /// Ends back-offs when no probe is under way. A replica that comes back is compared with what the others
     /// answer now: one that restarted after it may know as little, which older answers do not show.
     fn settle(&mut self) {

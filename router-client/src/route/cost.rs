@@ -5,12 +5,17 @@
 //! - *Prefill blocks* = (input tokens − overlap × block size) / block size, a fraction and not a whole number. The
 //!   prefills that a worker has yet to do for earlier requests can be added by a weight.
 //! - *Decode blocks* = the blocks that the worker would use for generation: those in use now and those of
-//!   the request that are not among them. Where a worker states how many it has, each counts by the share of them that
-//!   would be in use (D80): a block in use holds nobody up until there are none left.
+//!   the request that are not among them. Where a worker states how many it has, they count by how full it would be, and
+//!   the prompts under way by what attention reads of them (D115): a block in use holds nobody up until there are none
+//!   left.
 //! - The overlap is credited by the tier in which a block lies: what lies on disk has to be fetched.
 
 use super::error::{ConfigError, check};
 use std::num::NonZeroU32;
+
+/// What a block of context costs, in blocks of prefill. Attention reads the context of each request in each step: that
+/// takes some hundredths of what it takes to compute it, over the steps that a prompt waits for (D115).
+const CONTEXT_COST: f64 = 1.0 / 32.0;
 
 /// How much of a block's prefill is saved, by the tier in which it lies: 0 for none to 1 for all.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -72,8 +77,10 @@ pub struct CostInput {
     pub active_prefill_tokens: u64,
     /// Blocks in use for generation if the request goes there; 0 if that is not tracked.
     pub decode_blocks: f64,
-    /// What one of these costs, 0 to 1: 1 is the documents'.
-    pub decode_weight: f64,
+    /// Blocks of all prompts under way, shared ones once for each request; 0 if that is not tracked.
+    pub context_blocks: f64,
+    /// Blocks that the worker has; 0 if it does not state them.
+    pub capacity_blocks: u64,
 }
 
 /// The terms of a cost, in blocks.
@@ -87,7 +94,9 @@ pub struct Cost {
     pub prefill_blocks: f64,
     /// Blocks in use for generation.
     pub decode_blocks: f64,
-    /// The sum by weight. Less is better.
+    /// What these and the prompts under way cost, in blocks of prefill; see D115 in DECISIONS.md.
+    pub decode_cost: f64,
+    /// The sum: prefill blocks by the overlap score weight, and the decode cost. Less is better.
     pub total: f64,
 }
 
@@ -154,14 +163,36 @@ impl Prices {
         let new_prefill_tokens = (self.input_tokens - credited_blocks * self.block_size).max(0.0);
         let active_tokens = self.config.active_prefill_weight * input.active_prefill_tokens as f64;
         let prefill_blocks = (active_tokens + new_prefill_tokens) * self.blocks_per_token;
-        let decode_blocks = input.decode_blocks;
         debug_assert!(new_prefill_tokens <= self.input_tokens, "an overlap never adds work");
-        debug_assert!(decode_blocks >= 0.0, "{decode_blocks} blocks in use");
-        debug_assert!((0.0..=1.0).contains(&input.decode_weight), "{}", input.decode_weight);
-        let decode_cost = input.decode_weight * decode_blocks;
+        let decode_blocks = input.decode_blocks;
+        let decode_cost = decode_cost(input);
         let total = self.config.overlap_score_weight * prefill_blocks + decode_cost;
-        Cost { credited_blocks, new_prefill_tokens, prefill_blocks, decode_blocks, total }
+        Cost {
+            credited_blocks,
+            new_prefill_tokens,
+            prefill_blocks,
+            decode_blocks,
+            decode_cost,
+            total,
+        }
     }
+}
+
+/// What the requests under way at a worker cost one more, in blocks of prefill.
+///
+/// A worker that does not state its blocks has none to spare: the documents' price, one for each block in use. Else:
+/// - A block in use costs nothing while there are enough, and as much as one of prefill when there are none left: the
+///   fourth power of the share in use.
+/// - A block of context costs [`CONTEXT_COST`].
+#[inline(always)]
+fn decode_cost(input: &CostInput) -> f64 {
+    let CostInput { decode_blocks, context_blocks, capacity_blocks, .. } = *input;
+    debug_assert!(decode_blocks >= 0.0 && context_blocks >= 0.0, "{input:?}");
+    if capacity_blocks == 0 {
+        return decode_blocks;
+    }
+    let square = (decode_blocks / capacity_blocks as f64).min(1.0).powi(2);
+    square * square * decode_blocks + CONTEXT_COST * context_blocks
 }
 
 // === impl TierBlocks ===
@@ -210,10 +241,17 @@ mod tests {
     use proptest::{prop_assert, proptest};
 
     const BLOCK: NonZeroU32 = NonZeroU32::new(16).expect("not 0");
+    const NOTHING: CostInput = CostInput {
+        overlap: TierBlocks { device: 0, host: 0, disk: 0 },
+        active_prefill_tokens: 0,
+        decode_blocks: 0.0,
+        context_blocks: 0.0,
+        capacity_blocks: 0,
+    };
 
     fn input(device: u32, decode_blocks: f64) -> CostInput {
         let overlap = TierBlocks { device, ..TierBlocks::default() };
-        CostInput { overlap, active_prefill_tokens: 0, decode_blocks, decode_weight: 1.0 }
+        CostInput { overlap, decode_blocks, ..NOTHING }
     }
 
     /// The cost of a prompt of so many blocks.
@@ -276,12 +314,18 @@ mod tests {
         assert_eq!((busy.new_prefill_tokens, busy.prefill_blocks), (24.0, 11.5));
     }
 
+    /// Half full, a block in use costs a sixteenth; full, it costs what the documents say.
     #[test]
-    fn blocks_in_use_count_by_their_weight() {
-        let free = CostInput { decode_weight: 0.1, ..input(8, 9.0) };
-        let cost = cost(CostConfig::default(), 10, &free);
-        assert_eq!((cost.prefill_blocks, cost.decode_blocks), (2.0, 9.0));
-        assert!((cost.total - 2.9).abs() < 1e-12, "{cost:?}");
+    fn blocks_in_use_cost_by_how_full_the_worker_is() {
+        let full = |capacity_blocks, context_blocks| {
+            let input = CostInput { capacity_blocks, context_blocks, ..input(8, 16.0) };
+            cost(CostConfig::default(), 10, &input)
+        };
+        assert_eq!(full(0, 64.0).decode_cost, 16.0, "the worker states no blocks");
+        assert_eq!(full(32, 0.0).decode_cost, 1.0);
+        assert_eq!([full(16, 0.0), full(8, 0.0)].map(|at| at.decode_cost), [16.0, 16.0]);
+        let Cost { prefill_blocks, decode_blocks, decode_cost, total, .. } = full(32, 64.0);
+        assert_eq!((prefill_blocks, decode_blocks, decode_cost, total), (2.0, 16.0, 3.0, 5.0));
     }
 
     #[test]
@@ -322,6 +366,8 @@ mod tests {
             disk in 0_u32..70_000,
             active_prefill_tokens in 0_u64..1 << 40,
             decode in 0_u32..1 << 30,
+            context: u32,
+            capacity_blocks in 0_u64..1 << 30,
             weight in 0.0_f64..100.0,
             is_prefill_pool: bool,
         ) {
@@ -330,13 +376,21 @@ mod tests {
             let config = CostConfig { overlap_score_weight: weight, credits, active_prefill_weight };
             let overlap = TierBlocks { device, host, disk };
             let decode_blocks = f64::from(decode);
-            let decode_weight = 1.0 / weight.max(1.0);
-            let input = CostInput { overlap, active_prefill_tokens, decode_blocks, decode_weight };
+            let context_blocks = f64::from(context);
+            let input = CostInput {
+                overlap,
+                active_prefill_tokens,
+                decode_blocks,
+                context_blocks,
+                capacity_blocks,
+            };
             let block_size = NonZeroU32::new(block_size).expect("not 0");
             let prices = config.prices(input_tokens, block_size);
             let cost = prices.cost(&input);
             prop_assert!(cost.total.is_finite() && cost.total >= 0.0);
             prop_assert!(cost.booked_prefill_tokens() <= input_tokens);
+            let most = decode_blocks + CONTEXT_COST * context_blocks;
+            prop_assert!((0.0..=most).contains(&cost.decode_cost), "{:?}", cost);
             let nearer = TierBlocks { device: device + 1, host, disk };
             let cheaper = prices.cost(&CostInput { overlap: nearer, ..input });
             prop_assert!(cheaper.total <= cost.total);

@@ -456,7 +456,7 @@ impl Candidates for Members<'_> {
         let (rank, capacity_blocks) = *self.ranks.get(number)?;
         Some(Vitals {
             capacity_blocks,
-            load: self.active.load(rank),
+            load: self.active.load_at(rank, self.now),
             shared_blocks: self.shared.of(rank),
             overlap: self.held.of(number).map_or_else(TierBlocks::default, |held| held.blocks),
         })

@@ -49,6 +49,8 @@ enum Verdict {
     Answer(Answer),
     Absent(ClientError),
     Refused(ClientError),
+    /// It takes no more questions now, such as those of a tenant that has used its rate. Others may.
+    Limited(ClientError),
     Failed(ClientError),
 }
 
@@ -156,9 +158,10 @@ impl Shard {
             };
             let Some((number, verdict)) = ended else { continue };
             let outcome = match &verdict {
-                Verdict::Answer(_) | Verdict::Absent(_) | Verdict::Refused(_) => {
-                    replicas::Outcome::Answered
-                }
+                Verdict::Answer(_)
+                | Verdict::Absent(_)
+                | Verdict::Refused(_)
+                | Verdict::Limited(_) => replicas::Outcome::Answered,
                 Verdict::Failed(_) => replicas::Outcome::Failed,
             };
             lock(&self.state).ended(question, number, outcome, clock.elapsed());
@@ -166,7 +169,7 @@ impl Shard {
                 Verdict::Answer(answer) => return Outcome::Answer(answer),
                 Verdict::Refused(error) => return Outcome::Refused(error),
                 Verdict::Absent(error) => absent.push(error),
-                Verdict::Failed(error) => failed = Some(error),
+                Verdict::Limited(error) | Verdict::Failed(error) => failed = Some(error),
             }
         }
     }
@@ -202,12 +205,19 @@ impl Shard {
             let (replica, probe) = (replica.clone(), probe.clone());
             let (state, probed, clock) = (Arc::clone(&self.state), self.probed.clone(), *clock);
             probes.spawn(async move {
-                let found = match verdict(replica.query(&probe).await) {
-                    Verdict::Answer(answer) => Some(Freshness::of(&answer.overlaps)),
-                    Verdict::Absent(_) | Verdict::Refused(_) => Some(Freshness::NOTHING),
-                    Verdict::Failed(_) => None,
-                };
-                lock(&state).probed(number, found, clock.elapsed());
+                let verdict = verdict(replica.query(&probe).await);
+                let (mut replicas, now) = (lock(&state), clock.elapsed());
+                match verdict {
+                    Verdict::Answer(answer) => {
+                        replicas.probed(number, Some(Freshness::of(&answer.overlaps)), now);
+                    }
+                    Verdict::Absent(_) | Verdict::Refused(_) => {
+                        replicas.probed(number, Some(Freshness::NOTHING), now);
+                    }
+                    Verdict::Limited(_) => replicas.unprobed(number),
+                    Verdict::Failed(_) => replicas.probed(number, None, now),
+                }
+                drop(replicas);
                 probed.send_replace(());
             });
         }
@@ -243,6 +253,9 @@ fn verdict(outcome: Result<Answer, ClientError>) -> Verdict {
             if matches!(status.code(), Code::InvalidArgument | Code::FailedPrecondition) =>
         {
             Verdict::Refused(ClientError::Status(status))
+        }
+        Err(ClientError::Status(status)) if status.code() == Code::ResourceExhausted => {
+            Verdict::Limited(ClientError::Status(status))
         }
         Err(error) => Verdict::Failed(error),
     }

@@ -1,12 +1,16 @@
-//! `sweep`: ways of routing, compared in virtual time; see `--help`.
+//! `sweep`: ways of routing, compared in virtual time, and one point again with processes; see `--help`.
 
 use clap::Parser;
-use kvasir_tests::sweep::{Args, run};
+use kvasir_tests::sweep::{Args, Ending, run};
 use std::process::ExitCode;
+
+/// Exit code of an interrupted process, as shells report SIGINT.
+const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
     match run(Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(Ending::Complete) => ExitCode::SUCCESS,
+        Ok(Ending::Interrupted) => ExitCode::from(INTERRUPTED),
         Err(error) => {
             eprintln!("sweep: {error:#}");
             ExitCode::FAILURE

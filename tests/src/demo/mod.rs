@@ -22,6 +22,7 @@ pub use args::Args;
 use crate::client;
 use crate::client::Indexer;
 use crate::server::{Addresses, Server};
+use crate::stop_signals::StopSignals;
 use crate::sweep::duel::Duel;
 use crate::sweep::job::Source;
 use crate::workload::{Conversations, Request, Trace};
@@ -35,7 +36,6 @@ use route::Policy;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::spawn_blocking;
 
 /// Model of the demo's partition.
@@ -226,28 +226,5 @@ impl Workload {
         };
         let requests = Box::new(Trace::open(path, args.seed)?.map(|entry| Ok(entry?)));
         Ok(Self { requests, len })
-    }
-}
-
-/// The ways a process is asked to stop: Ctrl-C and SIGTERM.
-struct StopSignals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl StopSignals {
-    /// Handles the signals from now on, instead of letting them kill the process.
-    fn listen() -> Result<Self> {
-        let interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
-        let terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-        Ok(Self { interrupt, terminate })
-    }
-
-    /// Completes when the process is asked to stop.
-    async fn received(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
     }
 }

@@ -17,6 +17,10 @@ use std::path::PathBuf;
 const BLOCK_TOKENS: usize = 64;
 /// Requests, seeds and loads of the short form.
 const SHORT: (usize, u64, [f64; 2]) = (600, 2, [50.0, 70.0]);
+/// Requests and engines of the short form with processes.
+const SHORT_PROCESSES: (usize, usize) = (60, 2);
+/// Most requests with processes: all of them are made beforehand.
+const PROCESSES_REQUESTS_MAX: usize = 20_000;
 
 /// A workload that is generated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -42,7 +46,7 @@ pub struct Args {
     /// The model of the trace whose requests count; needed if it has several.
     #[arg(long, value_name = "NAME", requires = "trace")]
     pub model: Option<String>,
-    /// Generated workloads; all of them unless there is a trace.
+    /// Generated workloads; all of them unless there is a trace, with --processes the first.
     #[arg(long, value_name = "NAME", value_delimiter = ',', conflicts_with = "trace")]
     pub workload: Vec<Generated>,
     /// What if? Changes with commas between them, as workers=+2,cache=2x; once for each row. Names: workers, cache, host,
@@ -50,10 +54,26 @@ pub struct Args {
     /// policy.
     #[arg(long, value_name = "CHANGES")]
     pub what_if: Vec<WhatIf>,
+    /// Repeats one point with processes in real time, and compares it with virtual time: engines, index, router and clients,
+    /// kv and round-robin, seed 1, at this load in percent [default: 70]. Fails if the mean time to the first token or hit
+    /// tokens deviate by more than 10 %, or if the machine is too busy to tell. With 4,000 requests it takes some 20 minutes.
+    #[arg(
+        long,
+        value_name = "LOAD",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "70",
+        conflicts_with_all = ["what_if", "out"]
+    )]
+    pub processes: Option<f64>,
+    /// With --processes: so many times faster than the model goes everything.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, requires = "processes")]
+    pub time_scale: f64,
     /// Folder for plots (SVG) and all points (CSV), which is made if it is not there.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// A quick look: 600 requests, 2 seeds and loads of 50 and 70 %, which takes some seconds.
+    /// A quick look: 600 requests, 2 seeds and loads of 50 and 70 %, which takes some seconds. With --processes: 60 requests
+    /// and 2 engines.
     #[arg(long)]
     pub short: bool,
     /// Requests of each run; a trace has a window of so many, from a place that the seed picks.
@@ -142,10 +162,16 @@ impl Args {
     /// The same, with what the short form sets.
     #[must_use]
     pub fn shortened(self) -> Self {
-        let (requests, seeds, loads) = SHORT;
-        match self.short {
-            true => Self { requests, seeds, loads: loads.to_vec(), ..self },
-            false => self,
+        match (self.short, self.processes) {
+            (true, Some(_)) => {
+                let (requests, engines) = SHORT_PROCESSES;
+                Self { requests, engines, ..self }
+            }
+            (true, None) => {
+                let (requests, seeds, loads) = SHORT;
+                Self { requests, seeds, loads: loads.to_vec(), ..self }
+            }
+            (false, _) => self,
         }
     }
 
@@ -186,6 +212,14 @@ impl Args {
             are_times && (1..=1_000_000_000).contains(&self.step_ns),
             "a time is too long or 0"
         );
+        if let Some(load) = self.processes {
+            ensure!((1.0..=200.0).contains(&load), "--processes must be a load of 1 to 200");
+            let most = PROCESSES_REQUESTS_MAX;
+            ensure!(self.requests <= most, "--requests must be at most {most} with --processes");
+            let has_tiers = self.host_tokens + self.disk_tokens > 0;
+            ensure!(!has_tiers, "processes have no --host-tokens and no --disk-tokens");
+        }
+        ensure!((0.01..=100.0).contains(&self.time_scale), "--time-scale must be 0.01 to 100");
         let tiers = [self.host_tokens, self.disk_tokens];
         let are_tiers = tiers.iter().all(|&tokens| tokens <= 10_000_000_000);
         ensure!(are_tiers, "--host-tokens and --disk-tokens must be at most 10000000000");
@@ -210,7 +244,12 @@ impl Args {
             return Ok(vec![Source::trace(path, self.model.as_deref())?]);
         }
         let all = [Generated::Conversations, Generated::Document, Generated::Agents];
-        let asked = if self.workload.is_empty() { &all[..] } else { &self.workload };
+        let asked = match (self.workload.as_slice(), self.processes) {
+            ([], None) => &all[..],
+            // One point is of one workload.
+            ([], Some(_)) => &all[..1],
+            (asked, _) => asked,
+        };
         let source = |at: &Generated| match at {
             Generated::Conversations => Source::Conversations,
             Generated::Document => Source::Document,

@@ -1,4 +1,4 @@
-//! A comparison of ways of routing on a workload, in virtual time. Its engines, and their model of time, are those of
+//! A comparison of ways of routing on a workload, in virtual time; one point of it again with processes. Its engines, and their model of time, are those of
 //! [`crate::engine::timed`].
 //!
 //! - [`job`]: requests by the names of their blocks, generated or of a trace;
@@ -9,6 +9,7 @@
 //! - [`capacity`]: the rate of arrivals that is 100 % of load (pure);
 //! - [`figures`]: figures of a run, and over seeds (pure);
 //! - [`plan`], [`what_if`]: all runs, on several threads;
+//! - [`processes`]: one point again with processes in real time;
 //! - [`report`], [`chart`], [`bars`]: tables, files and plots;
 //! - [`duel`]: kv against round-robin, for the demo;
 //! - [`args`]: the command line.
@@ -29,6 +30,7 @@ pub mod forecast;
 pub mod job;
 pub mod options;
 pub mod plan;
+pub mod processes;
 mod replica;
 pub mod report;
 pub mod router;
@@ -39,14 +41,31 @@ pub use args::Args;
 
 use anyhow::Result;
 
+/// How a sweep ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// All runs are done.
+    Complete,
+    /// It was interrupted while processes ran, and they have ended.
+    Interrupted,
+}
+
 /// Runs a sweep and prints what came out.
 ///
 /// # Errors
-/// If an option cannot be used, a run fails, or a file cannot be read or written.
-pub fn run(args: Args) -> Result<()> {
+/// If an option cannot be used, a run fails, a file cannot be read or written, or processes and virtual time do not agree.
+pub fn run(args: Args) -> Result<Ending> {
     let args = args.shortened();
     args.check()?;
     for source in args.sources()? {
+        if let Some(load) = args.processes {
+            let Some(agreement) = processes::run(&args, &source, load)? else {
+                return Ok(Ending::Interrupted);
+            };
+            print!("{}", agreement.text());
+            agreement.check()?;
+            continue;
+        }
         if !args.what_if.is_empty() {
             let answers = what_if::run(&args, &source)?;
             print!("{}", what_if::text(&answers));
@@ -61,5 +80,5 @@ pub fn run(args: Args) -> Result<()> {
             report::write(&outcome, folder)?;
         }
     }
-    Ok(())
+    Ok(Ending::Complete)
 }

@@ -28,11 +28,11 @@ pub struct Point {
 
 /// The workload of one seed.
 #[derive(Debug)]
-struct Workload {
+pub(super) struct Workload {
     seed: u64,
-    jobs: Vec<Job>,
+    pub(super) jobs: Vec<Job>,
     /// How much faster it arrives at 100 % of load.
-    factor: f64,
+    pub(super) factor: f64,
 }
 
 /// What came out of a sweep of one workload.
@@ -104,7 +104,7 @@ fn asked<'a>(args: &Args, workloads: &'a [Workload]) -> Vec<(f64, Way, &'a Workl
     asked
 }
 
-fn workload(
+pub(super) fn workload(
     options: &ClusterOptions,
     source: &Source,
     seed: u64,

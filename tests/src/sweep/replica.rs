@@ -232,9 +232,10 @@ impl Pool {
     ) -> Result<Decision> {
         let Self { members, profile, adapters, active, .. } = self;
         let shared = active.shared(asked.chain);
+        let now = Duration::from_nanos(asked.now);
         let candidate = |member: &'_ Member| {
             let overlap = asked.held.get(member.engine).copied().unwrap_or_default();
-            (active.load(member.rank), shared.of(member.rank), overlap)
+            (active.load_at(member.rank, now), shared.of(member.rank), overlap)
         };
         let candidates: Vec<_> = members
             .iter()

@@ -1,6 +1,7 @@
 //! The agent: what an engine publishes goes through its journal to every index, whatever happens to
 //! connections and indexes; and what an index missed it can ask for.
 
+mod age;
 mod audit;
 mod crash;
 mod disk;

@@ -48,11 +48,12 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("telemetry", &[]),
             ("descriptors", &[]),
             ("net", &[]),
-            ("access", &[]),
+            ("quota", &["net"]),
+            ("access", &["net", "quota"]),
             ("tls", &["access", "net"]),
-            ("port", &["access", "net", "tls"]),
+            ("port", &["access", "net", "quota", "tls"]),
             ("outlet", &[]),
-            ("publish", &["outlet", "port"]),
+            ("publish", &["net", "outlet", "port"]),
             ("http", &["access", "telemetry", "net", "tls"]),
             ("answer_timer", &[]),
             ("tasks", &[]),
@@ -209,6 +210,8 @@ const LAYERS: &[(&str, &str)] = &[
     ("router-client::route::sync", "config counts message changes pack peers answers replication"),
     ("router-client::route::select", "mode question decision busy filter score pick selector"),
     ("proto/store", "cause options"),
+    ("proto/access", "names role denied rate principal file identities"),
+    ("proto/tls", "error pem reload names server addresses again channel dial"),
     ("kvbm-agent/memory", "claims raw region mapping arena system pinned shared device buffer"),
     ("kvbm-agent/memory::arena", "view copy"),
     ("kvbm-agent/memory::device", "driver"),
@@ -249,6 +252,18 @@ const LAYERS: &[(&str, &str)] = &[
         "config coverage metrics position bucket connect local subjects inlet starting core log shard_map \
          snapshots",
     ),
+    (
+        "kvbm-agent/blocks",
+        "planted tier identity layout events inactive store lifecycle pool plan gate manager simulation_test",
+    ),
+    ("kvbm-agent/blocks::layout", "error config contiguous separate"),
+    ("kvbm-agent/blocks::events", "event manager handles"),
+    ("kvbm-agent/blocks::inactive", "lists sketch lru frequency lineage"),
+    ("kvbm-agent/blocks::store", "config error slot stats pins slots held"),
+    ("kvbm-agent/blocks::lifecycle", "state error quarantined registered complete partial mutable"),
+    ("kvbm-agent/blocks::plan", "order limits filter queue tier_block settled lane routes"),
+    ("kvbm-agent/blocks::manager", "config found tier_pool state"),
+    ("kvbm-agent/blocks::simulation_test", "storage reader executor setup world check"),
     ("kvbm-agent::service", "config outlet digests events loads records local server"),
     (
         "kvbm-agent::broker",
@@ -355,6 +370,7 @@ fn crates_stay_without_what_is_not_theirs() {
     for (name, banned) in [
         ("kvasir-index", &["tokio", "tonic", "tracing", "prost"][..]),
         ("kvasir-engine", &["tonic", "prost"][..]),
+        ("kvasir-blocks", &["tokio", "tonic", "tracing", "prost"][..]),
         // Gateways link it.
         ("router-client", &["clap", "async-nats", "prometheus-client", "kvasir-process"][..]),
         // Engines link it: without the agent, and without a journal on disk.

@@ -20,6 +20,10 @@ use tokio_util::sync::CancellationToken;
 /// missed answers late.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// A stream that lasted so long and ended without an error is opened again at once: the index ends streams of old
+/// connections. One that always ends earlier would otherwise keep both busy.
+const ORDERLY_END_MIN: Duration = Duration::from_millis(500);
+
 /// What to do for a peer that lacks batches which the journal does not retain any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overrun {
@@ -103,10 +107,14 @@ pub async fn run_uplink(
     }
     let mut pauses = Pauses::default();
     loop {
-        let before = runner.progress();
+        let (before, began) = (runner.progress(), Instant::now());
         match runner.stream().await {
             Ok(End::Stopped) => return runner.leave().await,
             Ok(End::NewIncarnation) => pauses.reset(),
+            Err(UplinkError::Closed) if began.elapsed() >= ORDERLY_END_MIN => {
+                runner.status.send_modify(|status| status.connected = false);
+                pauses.reset();
+            }
             Err(error) => {
                 if runner.progress() != before {
                     pauses.reset();

@@ -7,7 +7,9 @@ pub use pages::OwnPage;
 
 use crate::{
     access::{Access, Guard},
-    net::{ConnectionLimits, ConnectionMetrics, LimitedListener, Patience, PeerLimits},
+    net::{
+        ConnectionLimits, ConnectionMetrics, LimitedListener, Patience, PeerLimits, chance, spread,
+    },
     telemetry::{Metrics, Readiness},
     tls::{Accepting, Socket, warn_if_open},
 };
@@ -22,10 +24,10 @@ use kvasir_tls::{Protocol, ServerTls};
 use pages::Pages;
 use prometheus_client::registry::Registry;
 use std::{
-    convert::Infallible, error::Error, io, net::SocketAddr, pin::pin, sync::Arc, thread,
-    time::Duration,
+    convert::Infallible, error::Error, future::pending, io, net::SocketAddr, pin::pin, sync::Arc,
+    thread, time::Duration,
 };
-use tokio::{net::TcpListener, runtime::Builder, select, sync::oneshot};
+use tokio::{net::TcpListener, runtime::Builder, select, sync::oneshot, time::sleep};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -86,7 +88,7 @@ pub async fn serve(
 
 async fn listen(
     listener: std::net::TcpListener,
-    Guard { tls, access }: Guard,
+    Guard { tls, access, connection_age }: Guard,
     mut pages: Pages,
     stop: CancellationToken,
 ) -> io::Result<()> {
@@ -108,7 +110,9 @@ async fn listen(
             socket = accepting.accept() => {
                 let is_known = socket.peer().certificate.get().is_some();
                 let access = (!demands_certificates || is_known).then(|| access.clone());
-                connections.spawn(answer(socket, access, Arc::clone(&pages), stop.clone()));
+                let answering =
+                    answer(socket, (access, connection_age), Arc::clone(&pages), stop.clone());
+                connections.spawn(answering);
             }
         }
     }
@@ -121,7 +125,7 @@ async fn listen(
 /// Answers the requests of a connection of the side port.
 async fn answer(
     socket: Socket,
-    access: Option<Access>,
+    (access, age): (Option<Access>, Option<Duration>),
     pages: Arc<Pages>,
     stop: CancellationToken,
 ) {
@@ -133,15 +137,16 @@ async fn answer(
             .and_then(|access| access.principal(request.headers(), peer.certificate.get()));
         async move { Ok::<_, Infallible>(pages.answer(request, caller.as_deref()).await) }
     });
-    serve_connection(socket, service, HEAD_TIMEOUT, stop).await;
+    serve_connection(socket, service, (HEAD_TIMEOUT, age), stop).await;
 }
 
 /// Answers the requests of a connection by `service`, until `stop` is cancelled and the one under way is answered. HTTP/1
-/// only. `head_timeout` is for the head of a request, on a new or a kept-alive connection.
+/// only. `head_timeout` is for the head of a request, on a new or a kept-alive connection. With an `age`, the connection
+/// ends with the first answer after that, a tenth earlier or later.
 pub async fn serve_connection<S, B>(
     socket: Socket,
     service: S,
-    head_timeout: Duration,
+    (head_timeout, age): (Duration, Option<Duration>),
     stop: CancellationToken,
 ) where
     S: Service<Request<Incoming>, Response = Response<B>, Error: Into<BoxError>>,
@@ -150,9 +155,15 @@ pub async fn serve_connection<S, B>(
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(head_timeout);
     let mut serving = pin!(builder.serve_connection(TokioIo::new(socket), service));
+    let aged = async {
+        match age {
+            Some(age) => sleep(spread(age, chance())).await,
+            None => pending().await,
+        }
+    };
     let ended = select! {
         ended = serving.as_mut() => ended,
-        () = stop.cancelled() => {
+        () = async { select! { () = stop.cancelled() => {}, () = aged => {} } } => {
             serving.as_mut().graceful_shutdown();
             serving.await
         }

@@ -43,7 +43,7 @@ pub(super) enum Exceeded {
 
 /// Bytes that count for the port and for the connection.
 #[derive(Debug)]
-pub(super) struct Charge {
+pub(crate) struct Charge {
     port: Share,
     own: Share,
 }

@@ -2,15 +2,23 @@
 //! says or takes nothing for ever. And what comes and goes over the connections of a gRPC port: requests that
 //! arrive in time, answers that are taken, both within limits on what they hold meanwhile.
 
+mod age;
 mod answer;
+mod ending;
 mod peer;
 mod request;
+mod room;
 mod share;
 mod too_long;
 
+pub(crate) use age::{AgeStep, age_steps, chance, spread};
+pub use age::{CUT_GRACE, STREAMS_GRACE};
+pub(crate) use answer::Charge;
 pub use answer::{AnswerBody, AnswerLimits, PIECE_BYTES_MAX};
+pub use ending::Ending;
 pub use peer::{Peer, PeerLimits};
 pub use request::{BYTES_PER_SECOND_MIN, IdleLimit, Pace, RequestBody, RequestLimits};
+pub(crate) use room::BatchRoom;
 pub use share::{Limit, Reasons, Share};
 pub use too_long::{Call, CallLabels, TooLong};
 
@@ -79,8 +87,10 @@ pub struct ConnectionMetrics {
     pub open: Gauge,
     /// Those that were closed at once: the most were open.
     pub refused: Counter,
-    /// Those that were closed because their peer did nothing, by what it did not do.
+    /// Those that were closed although they were in use, by why.
     pub cut_off: Reasons,
+    /// Those whose client was told to open another one, since they were old.
+    pub aged: Counter,
     /// Those whose TLS handshake failed, by why.
     pub handshake_failures: Reasons,
 }
@@ -89,10 +99,13 @@ impl ConnectionMetrics {
     /// Registers the metrics of a port, whose names begin with `port`.
     pub fn register(&self, registry: &mut Registry, port: &str) {
         let name = |rest| format!("{port}_connections{rest}");
-        let help = "Connections closed for their client did nothing: silent, or untaken while answers waited";
+        let help = "Connections closed while in use: silent or untaken (the client did nothing, or took no answers), or aged (its \
+                    calls went on long after it was told to open another)";
         self.cut_off.register(registry, &name("_cut_off"), help);
         let help = "Connections closed for their TLS handshake failed: closed, timeout, not_tls, certificate or other";
         self.handshake_failures.register(registry, &name("_handshake_failures"), help);
+        let help = "Connections whose client was told to open another, for they were old";
+        registry.register(name("_aged"), help, self.aged.clone());
         registry.register(name(""), "Open connections", self.open.clone());
         registry.register(
             name("_refused"),

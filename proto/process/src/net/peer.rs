@@ -7,6 +7,7 @@ use std::sync::{
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 /// Most that one connection may have at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -25,6 +26,8 @@ pub struct PeerLimits {
     pub large_answer_bytes: usize,
     /// The same of small answers.
     pub small_answer_bytes: usize,
+    /// Bytes of batches of publishers that wait for their answers.
+    pub batch_bytes: usize,
 }
 
 /// The client at the other end of one connection: what it has under way, with the limits on that.
@@ -46,10 +49,14 @@ pub struct Peer {
     pub large_answer_bytes: Limit,
     /// The same of small answers.
     pub small_answer_bytes: Limit,
+    /// Bytes of batches of publishers that wait for their answers.
+    pub batch_bytes: Limit,
     /// Whom its certificate names; unset if it showed none.
     pub certificate: OnceLock<CertificateNames>,
     /// One turn for what takes long: whatever a connection wants of that, it wants one after the other.
     pub turn: Arc<Semaphore>,
+    /// Cancelled once the connection is so old that its endless streams end.
+    pub aged: CancellationToken,
     answers: Mutex<Answers>,
 }
 
@@ -97,7 +104,7 @@ impl Progress {
 }
 
 impl Peer {
-    pub(super) fn new(address: Option<SocketAddr>, limits: PeerLimits) -> Self {
+    pub(crate) fn new(address: Option<SocketAddr>, limits: PeerLimits) -> Self {
         let limit = |max| Limit::new(max, Gauge::default());
         Self {
             address,
@@ -108,8 +115,10 @@ impl Peer {
             message_bytes: limit(limits.message_bytes),
             large_answer_bytes: limit(limits.large_answer_bytes),
             small_answer_bytes: limit(limits.small_answer_bytes),
+            batch_bytes: limit(limits.batch_bytes),
             certificate: OnceLock::new(),
             turn: Arc::new(Semaphore::new(1)),
+            aged: CancellationToken::new(),
             answers: Mutex::default(),
         }
     }

@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 use tokio::time::{Instant, Sleep, sleep};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::{Status, codegen::Bytes};
 
 /// How long a request of a certain kind may take to arrive.
@@ -21,9 +22,10 @@ use tonic::{Status, codegen::Bytes};
 pub enum Pace {
     /// From the start of the request to its end; it has one message.
     Single(Duration),
-    /// From the first to the last byte of each message of a stream. The stream may be idle for ever.
+    /// From the first to the last byte of each message of a stream. The stream may be idle for as long as its connection
+    /// lasts: between messages it ends with that.
     Endless(Duration),
-    /// The same for a stream that ends when it is idle for too long.
+    /// The same for a stream that ends when it is idle for too long, too.
     Idle(Duration, IdleLimit),
 }
 
@@ -87,6 +89,8 @@ pub struct RequestBody<B> {
     held_back: Option<Frame<Bytes>>,
     /// and when that is looked at again.
     look: Option<Pin<Box<Sleep>>>,
+    /// Ready once the connection is old.
+    aged: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
 /// How often it is looked whether large answers still wait.
@@ -150,6 +154,7 @@ impl<B> RequestBody<B> {
             is_whole: false,
             held_back: None,
             look: None,
+            aged: None,
         }
     }
 
@@ -193,6 +198,15 @@ impl<B> RequestBody<B> {
             None => Charge::take(port, own, added).map(|charge| self.charge = Some(charge)),
         };
         charged.map_err(Unread::Bytes)
+    }
+
+    /// Whether this is a stream between two messages whose connection is old. Another connection gets what is asked next.
+    fn is_aged(&mut self, context: &mut Context<'_>) -> bool {
+        if self.messages.came > 0 || matches!(self.limits.pace, Pace::Single(_)) {
+            return false;
+        }
+        let wait = || Box::pin(self.peer.aged.clone().cancelled_owned());
+        self.aged.get_or_insert_with(wait).as_mut().poll(context).is_ready()
     }
 
     /// Ready once the request has taken too long.
@@ -289,6 +303,10 @@ where
                 }
             }
             Poll::Ready(end) => Poll::Ready(end),
+            Poll::Pending if self.is_aged(context) => {
+                self.over = true;
+                Poll::Ready(None)
+            }
             Poll::Pending => self.poll_late(context).map(|why| self.end(why)),
         }
     }

@@ -11,7 +11,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use prometheus_client::metrics::gauge::Gauge;
 use std::{pin::pin, sync::Arc, time::Duration};
-use tokio::time::{Instant, advance};
+use tokio::time::{Instant, advance, sleep};
 use tonic::{Code, Status, codegen::Bytes};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -39,6 +39,37 @@ fn request(pace: Pace) -> (UnboundedSender<Part>, Request, Gauge) {
     };
     let peer = Arc::new(Peer::new(None, own));
     (parts, RequestBody::new(StreamBody::new(body), limits, peer), held)
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_of_an_old_connection_end_between_messages() {
+    for pace in [Pace::Endless(SECOND), asking().0] {
+        let (parts, mut stream, _) = request(pace);
+        send(&parts, &message(10));
+        let rest = message(20);
+        send(&parts, &rest[..7]);
+        assert_eq!(next(&mut stream).await, Ok(Some(15)));
+        stream.peer.aged.cancel();
+        assert_eq!(next(&mut stream).await, Ok(Some(7)), "what has come is read");
+        assert!(poll!(pin!(stream.frame())).is_pending(), "a message is half there");
+        send(&parts, &rest[7..]);
+        assert_eq!(next(&mut stream).await, Ok(Some(18)));
+        assert_eq!(next(&mut stream).await, Ok(None));
+    }
+    let (parts, mut idle, _) = request(Pace::Endless(SECOND));
+    let aged = idle.peer.aged.clone();
+    let began = Instant::now();
+    let ended = async {
+        sleep(60 * SECOND).await;
+        aged.cancel();
+    };
+    assert_eq!(futures::join!(next(&mut idle), ended).0, Ok(None), "an idle one, too");
+    assert_eq!(began.elapsed(), 60 * SECOND);
+    drop(parts);
+    let (parts, mut single, _) = request(Pace::Single(SECOND));
+    single.peer.aged.cancel();
+    send(&parts, &message(10));
+    assert_eq!(next(&mut single).await, Ok(Some(15)), "one request is answered");
 }
 
 /// A message of so many bytes, as it travels.

@@ -25,6 +25,8 @@ impl Reasons {
 pub struct Limit {
     max: i64,
     held: Gauge,
+    /// Counts what is held of several limits together.
+    total: Option<Gauge>,
 }
 
 /// A share of a limit, given back when it is dropped.
@@ -38,7 +40,13 @@ impl Limit {
     /// A limit whose count is this gauge, which nobody else may change.
     #[must_use]
     pub fn new(max: usize, held: Gauge) -> Self {
-        Self { max: count(max), held }
+        Self { max: count(max), held, total: None }
+    }
+
+    /// The same limit, whose shares count in `total`, too: with those of other limits, which bound it together.
+    #[must_use]
+    pub fn counted_in(self, total: Gauge) -> Self {
+        Self { total: Some(total), ..self }
     }
 
     /// The most that may be held.
@@ -62,7 +70,18 @@ impl Limit {
 
     fn add(&self, amount: i64) -> bool {
         let grown = |held: i64| held.checked_add(amount).filter(|held| *held <= self.max);
-        self.held.inner().fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown).is_ok()
+        let grown = self.held.inner().fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown);
+        if let (Ok(_), Some(total)) = (grown, &self.total) {
+            total.inc_by(amount);
+        }
+        grown.is_ok()
+    }
+
+    fn give_back(&self, amount: i64) {
+        self.held.dec_by(amount);
+        if let Some(total) = &self.total {
+            total.dec_by(amount);
+        }
     }
 }
 
@@ -89,7 +108,7 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.limit.held.dec_by(self.amount);
+        self.limit.give_back(self.amount);
     }
 }
 
@@ -117,5 +136,20 @@ mod tests {
         assert_eq!(held.get(), 0);
         assert!(limit.take(usize::MAX).is_none());
         assert!(limit.take(10).is_some());
+    }
+
+    #[test]
+    fn limits_have_a_total() {
+        let (total, held) = (Gauge::default(), Gauge::default());
+        let first = Limit::new(10, held.clone()).counted_in(total.clone());
+        let second = Limit::new(5, Gauge::default()).counted_in(total.clone());
+        let (mut of_first, of_second) = (first.take(7).expect("7"), second.take(5).expect("5"));
+        assert!(second.take(1).is_none() && !of_first.grow(4));
+        assert_eq!((held.get(), total.get()), (7, 12));
+        assert!(of_first.grow(3));
+        drop(of_first.split(9));
+        assert_eq!(total.get(), 6);
+        drop((of_first, of_second));
+        assert_eq!(total.get(), 0);
     }
 }

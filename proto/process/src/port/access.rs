@@ -1,7 +1,7 @@
 //! Who calls what: each call gets its principal, or is refused before anything is read of it.
 
 use super::PortMetrics;
-use crate::{access::Access, net::Peer};
+use crate::{access::Access, net::Peer, quota::Quota};
 use futures::future::{Either, Ready, ready};
 use kvasir_access::{Principal, Role};
 use std::{
@@ -26,6 +26,20 @@ pub type Roles = &'static [(&'static str, Role)];
 pub fn principal<T>(request: &Request<T>) -> Result<Arc<Principal>, Status> {
     let found = request.extensions().get::<Arc<Principal>>();
     found.cloned().ok_or_else(|| Status::internal("the call has no principal"))
+}
+
+/// What limits the queries of a caller; none if nothing does.
+#[must_use]
+pub fn quota<T>(request: &Request<T>) -> Option<Quota> {
+    request.extensions().get().cloned()
+}
+
+/// Takes a query of a tenant from what its caller may ask, if that is limited.
+///
+/// # Errors
+/// If the tenant or the caller has used its rate.
+pub fn take_query(quota: Option<&Quota>, tenant: &str) -> Result<(), Status> {
+    quota.map_or(Ok(()), |quota| quota.take(tenant)).map_err(Status::from)
 }
 
 /// A request that comes by another way than a port, such as NATS, which has let its caller in.
@@ -111,6 +125,10 @@ where
         let peer = request.extensions().get::<Arc<Peer>>();
         match self.authenticate.admit(request.uri().path(), request.headers(), peer) {
             Ok(principal) => {
+                let Authenticate { access, metrics, .. } = &self.authenticate;
+                if let Some(quota) = access.quota(&principal, &metrics.limited) {
+                    request.extensions_mut().insert(quota);
+                }
                 request.extensions_mut().insert(principal);
                 Either::Left(self.inner.call(request))
             }

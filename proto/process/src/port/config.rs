@@ -1,4 +1,5 @@
 use crate::net::Patience;
+use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
 use std::time::Duration;
 
 /// What the calls of a gRPC port may take.
@@ -40,6 +41,14 @@ pub(super) const CONNECTION_MESSAGES_MAX: usize = 8;
 pub(super) const LARGE_ANSWER_BYTES_MAX: usize = 256 << 20;
 /// The same of parts of up to 64 KiB, so that large answers never hold up small ones.
 pub(super) const SMALL_ANSWER_BYTES_MAX: usize = 64 << 20;
+/// Bytes of batches of publishers that wait for their answers, over all connections: of a publisher whose batch does not fit,
+/// nothing more is read until it does.
+pub(super) const BATCH_BYTES_MAX: usize = 256 << 20;
+// A connection may have a part of it, into which the largest batch must fit.
+const _: () = assert!(BATCH_BYTES_MAX / CONNECTION_PART >= GRPC_MESSAGE_BYTES_MAX);
+/// All of these bytes together, in both directions.
+pub(super) const IN_FLIGHT_BYTES_MAX: usize =
+    MESSAGE_BYTES_MAX + LARGE_ANSWER_BYTES_MAX + SMALL_ANSWER_BYTES_MAX + BATCH_BYTES_MAX;
 /// Largest message to the health and reflection services, in bytes.
 pub(super) const SIDE_MESSAGE_BYTES_MAX: usize = 4 << 10;
 /// Longest time until a response begins: that of a request with one message includes reading it.

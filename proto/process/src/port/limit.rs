@@ -4,35 +4,31 @@
 use super::{
     PortMetrics, StreamKind, Streams,
     config::{
-        BODY_TIMEOUT, LARGE_ANSWER_BYTES_MAX, MESSAGE_BYTES_MAX, MESSAGE_TIMEOUT,
+        BATCH_BYTES_MAX, BODY_TIMEOUT, LARGE_ANSWER_BYTES_MAX, MESSAGE_BYTES_MAX, MESSAGE_TIMEOUT,
         PUBLISH_STREAMS_RESERVED, QUERY_STREAM_IDLE, QUERY_STREAM_IDLE_CROWDED,
         READ_STREAMS_RESERVED, SIDE_CALLS_MAX, SMALL_ANSWER_BYTES_MAX, STREAMS_MAX,
     },
+    deadline::{Deadlines, exceeded},
 };
 use crate::net::{
-    AnswerBody, AnswerLimits, Call, IdleLimit, Limit, Pace, Peer, RequestBody, RequestLimits, Share,
+    AnswerBody, AnswerLimits, BatchRoom, Call, Ending, IdleLimit, Limit, Pace, Peer, RequestBody,
+    RequestLimits, Share,
 };
 use futures::{
-    FutureExt, StreamExt, TryFutureExt,
-    future::{BoxFuture, Either, Ready, ready},
-    stream,
+    FutureExt,
+    future::{BoxFuture, Either, Ready, pending, ready},
 };
-use http_body::{Body as HttpBody, Frame};
-use http_body_util::{BodyStream, StreamBody};
 use prometheus_client::metrics::{counter::Counter, gauge::Gauge};
 use std::{
     sync::Arc,
     task::{Context, Poll},
 };
-use tokio_util::sync::CancellationToken;
-use tonic::{
-    Status,
-    body::Body,
-    codegen::{
-        Bytes,
-        http::{self, HeaderMap},
-    },
+use tokio::{
+    select,
+    time::{Instant, sleep_until, timeout_at},
 };
+use tokio_util::sync::CancellationToken;
+use tonic::{Status, body::Body, codegen::http};
 use tower::{Layer, Service};
 
 /// What begins the path of every call of our services. Calls of the others, such as health, are small.
@@ -53,6 +49,8 @@ struct Limits {
     /// Calls of health and reflection.
     side_calls: Limit,
     message_bytes: Limit,
+    /// Of publishers' batches that wait for their answers.
+    batch_bytes: Limit,
     answers: AnswerLimits,
     metrics: PortMetrics,
     stop: CancellationToken,
@@ -73,6 +71,9 @@ impl RequestLimit {
         stop: &CancellationToken,
     ) -> Self {
         let asking_max = STREAMS_MAX - PUBLISH_STREAMS_RESERVED;
+        let bytes = |max, held: &Gauge| {
+            Limit::new(max, held.clone()).counted_in(metrics.in_flight_bytes.clone())
+        };
         Self(Arc::new(Limits {
             kinds,
             calls: Limit::new(calls_max, metrics.in_flight.clone()),
@@ -81,10 +82,11 @@ impl RequestLimit {
             query_streams: Limit::new(asking_max - READ_STREAMS_RESERVED, Gauge::default()),
             side_calls: Limit::new(SIDE_CALLS_MAX, Gauge::default()),
             stop: stop.clone(),
-            message_bytes: Limit::new(MESSAGE_BYTES_MAX, metrics.message_bytes.clone()),
+            message_bytes: bytes(MESSAGE_BYTES_MAX, &metrics.message_bytes),
+            batch_bytes: bytes(BATCH_BYTES_MAX, &metrics.batch_bytes),
             answers: AnswerLimits {
-                large: Limit::new(LARGE_ANSWER_BYTES_MAX, metrics.large_answer_bytes.clone()),
-                small: Limit::new(SMALL_ANSWER_BYTES_MAX, metrics.small_answer_bytes.clone()),
+                large: bytes(LARGE_ANSWER_BYTES_MAX, &metrics.large_answer_bytes),
+                small: bytes(SMALL_ANSWER_BYTES_MAX, &metrics.small_answer_bytes),
                 refused: metrics.limited.clone(),
             },
             metrics,
@@ -144,7 +146,7 @@ impl Limits {
             Kind::Side => self.take(side.iter(), &metrics.requests_refused),
             Kind::Unary => self.take(calls.iter(), &metrics.requests_refused),
             Kind::Stream(StreamKind::Publish) => self.take(streams.iter(), streams_refused),
-            Kind::Stream(StreamKind::Read) => {
+            Kind::Stream(StreamKind::Read | StreamKind::Watch) => {
                 self.take(streams.iter().chain(&asking), streams_refused)
             }
             Kind::Stream(StreamKind::Query) => {
@@ -179,10 +181,51 @@ impl Limits {
         let pace = match kind {
             Kind::Stream(StreamKind::Query) => Pace::Idle(MESSAGE_TIMEOUT, idle()),
             Kind::Stream(StreamKind::Publish) | Kind::Side => Pace::Endless(MESSAGE_TIMEOUT),
-            Kind::Stream(StreamKind::Read) | Kind::Unary => Pace::Single(BODY_TIMEOUT),
+            Kind::Stream(StreamKind::Read | StreamKind::Watch) | Kind::Unary => {
+                Pace::Single(BODY_TIMEOUT)
+            }
         };
         let (message_bytes, unread) = (self.message_bytes.clone(), self.metrics.limited.clone());
         RequestLimits { pace, message_bytes, unread }
+    }
+
+    /// What ends an answer before its source does: the client's deadline, the age of the connection, the stop of the server.
+    fn end(
+        &self,
+        kind: Kind,
+        peer: &Peer,
+        deadline: Option<Instant>,
+    ) -> Option<BoxFuture<'static, Status>> {
+        // Health may be watched for ever.
+        let (stop, aged) = match kind {
+            // It is there already.
+            Kind::Unary => return None,
+            Kind::Side => (Some(self.stop.clone()), Some(peer.aged.clone())),
+            Kind::Stream(StreamKind::Watch) => (None, Some(peer.aged.clone())),
+            // Their requests end with the age, and their services with the stop.
+            Kind::Stream(_) if deadline.is_none() => return None,
+            Kind::Stream(_) => (None, None),
+        };
+        let limited = self.metrics.limited.clone();
+        let end = async move {
+            let late = async {
+                match deadline {
+                    Some(deadline) => sleep_until(deadline).await,
+                    None => pending().await,
+                }
+            };
+            select! {
+                biased;
+                () = cancelled(stop) => Status::unavailable("the server is stopping"),
+                () = late => {
+                    limited.count("deadline");
+                    exceeded()
+                }
+                // Its client opens another one.
+                () = cancelled(aged) => Status::ok(""),
+            }
+        };
+        Some(end.boxed())
     }
 }
 
@@ -200,20 +243,12 @@ pub(super) struct Limited<S> {
     limits: Arc<Limits>,
 }
 
-/// An answer that ends when the server stops.
-fn ending<B>(body: B, stop: CancellationToken) -> Body
-where
-    B: HttpBody<Data = Bytes, Error = Status> + Send + 'static,
-{
-    let stopped = stop.clone();
-    let end = stream::once(async move {
-        let mut trailers = HeaderMap::new();
-        Status::unavailable("the server is stopping").add_header(&mut trailers)?;
-        Ok(Frame::trailers(trailers))
-    });
-    let end = end.filter(move |_| ready(stopped.is_cancelled()));
-    let frames = BodyStream::new(body).take_until(stop.cancelled_owned()).chain(end);
-    Body::new(StreamBody::new(frames))
+/// Ready once the token is cancelled; never without one.
+async fn cancelled(token: Option<CancellationToken>) {
+    match token {
+        Some(token) => token.cancelled().await,
+        None => pending().await,
+    }
 }
 
 type Answer<E> = Result<http::Response<Body>, E>;
@@ -243,22 +278,35 @@ where
         };
         let call = Call::new(request.uri(), &self.limits.metrics.too_long);
         let (limits, own) = (self.limits.request(kind), Arc::clone(&peer));
-        let request = request.map(|body| Body::new(RequestBody::new(body, limits, own)));
-        let answers = self.limits.answers.clone();
-        let until = (kind == Kind::Side).then(|| self.limits.stop.clone());
-        let counted = move |response: http::Response<Body>| {
+        let deadlines = Deadlines::of(request.headers(), Instant::now());
+        let mut request = request.map(|body| Body::new(RequestBody::new(body, limits, own)));
+        if kind == Kind::Stream(StreamKind::Publish) {
+            let room = BatchRoom::new(self.limits.batch_bytes.clone(), Arc::clone(&peer));
+            request.extensions_mut().insert(room);
+        }
+        let (limits, response) = (Arc::clone(&self.limits), self.inner.call(request));
+        let counted = move |limits: &Limits, response: http::Response<Body>| {
             // Else a client that does not take small answers would hold the places of all calls.
             let kept = Some(admitted).filter(|_| kind != Kind::Unary);
             call.look(response.headers());
+            let end = limits.end(kind, &peer, deadlines.end);
             response.map(|body| {
-                let body = AnswerBody::new(body, answers, peer, (call, kept));
-                match until {
-                    Some(stop) => ending(body, stop),
-                    None => Body::new(body),
-                }
+                let body = match end {
+                    Some(end) => Body::new(Ending::new(body, end)),
+                    None => body,
+                };
+                Body::new(AnswerBody::new(body, limits.answers.clone(), peer, (call, kept)))
             })
         };
-        let response = self.inner.call(request);
-        Either::Left(response.map_ok(counted).boxed())
+        let answered = async move {
+            match timeout_at(deadlines.head, response).await {
+                Ok(response) => Ok(counted(&limits, response?)),
+                Err(_late) => {
+                    limits.metrics.limited.count("deadline");
+                    Ok(exceeded().into_http())
+                }
+            }
+        };
+        Either::Left(answered.boxed())
     }
 }

@@ -1,3 +1,4 @@
+use super::config::IN_FLIGHT_BYTES_MAX;
 use crate::net::{ConnectionMetrics, Reasons, TooLong};
 use prometheus_client::{
     metrics::{counter::Counter, gauge::Gauge},
@@ -27,6 +28,10 @@ pub struct PortMetrics {
     pub(super) large_answer_bytes: Gauge,
     /// The same of small parts.
     pub(super) small_answer_bytes: Gauge,
+    /// Bytes of publishers' batches that wait for their answers.
+    pub(super) batch_bytes: Gauge,
+    /// All of these bytes together.
+    pub(super) in_flight_bytes: Gauge,
     /// Calls denied, by what the caller lacks.
     pub(super) denied: Reasons,
     /// Calls refused or ended by a limit.
@@ -73,5 +78,13 @@ impl PortMetrics {
         registry.register("grpc_large_answer_bytes", help, self.large_answer_bytes.clone());
         let help = "Bytes of answers that clients have not taken, in parts of up to 64 KiB";
         registry.register("grpc_small_answer_bytes", help, self.small_answer_bytes.clone());
+        let help = "Bytes of publishers' batches that wait for their answers";
+        registry.register("grpc_unanswered_batch_bytes", help, self.batch_bytes.clone());
+        let help = "Bytes of requests, batches and answers on their way, over all connections: the sum of the four above";
+        registry.register("grpc_in_flight_bytes", help, self.in_flight_bytes.clone());
+        let limit = Gauge::<i64>::default();
+        limit.set(i64::try_from(IN_FLIGHT_BYTES_MAX).unwrap_or(i64::MAX));
+        let help = "Most bytes that may be on their way, over all connections";
+        registry.register("grpc_in_flight_bytes_limit", help, limit);
     }
 }

@@ -3,12 +3,13 @@
 
 mod access;
 mod config;
-mod incoming;
+mod connections;
+mod deadline;
 mod limit;
 mod metrics;
 mod serve;
 
-pub use access::{Roles, client, let_in, principal};
+pub use access::{Roles, client, let_in, principal, quota, take_query};
 pub use config::{CONNECTION_CALLS_MAX, PortConfig, UNTAKEN_TIMEOUT};
 pub use metrics::PortMetrics;
 pub use serve::{Port, ServeError, Services};
@@ -20,8 +21,10 @@ pub enum StreamKind {
     Publish,
     /// Many requests, each with an answer. It ends when it is idle for too long.
     Query,
-    /// One request with many answers.
+    /// One request with many answers, of which there is a last one.
     Read,
+    /// One request with answers for as long as the connection lasts.
+    Watch,
 }
 
 /// The streams of a port's services, by path. All other calls of ours have one request and one answer.

@@ -2,11 +2,11 @@ use super::{
     PortConfig, PortMetrics, Roles, Streams,
     access::Authenticate,
     config::{
-        CONNECTION_MESSAGES_MAX, CONNECTION_PART, CONNECTION_SIDE_CALLS_MAX, KEEPALIVE_INTERVAL,
-        KEEPALIVE_TIMEOUT, LARGE_ANSWER_BYTES_MAX, PATIENCE, REQUEST_TIMEOUT,
+        BATCH_BYTES_MAX, CONNECTION_MESSAGES_MAX, CONNECTION_PART, CONNECTION_SIDE_CALLS_MAX,
+        KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, LARGE_ANSWER_BYTES_MAX, PATIENCE,
         SIDE_MESSAGE_BYTES_MAX, SMALL_ANSWER_BYTES_MAX, STREAMS_MAX,
     },
-    incoming::incoming,
+    connections::Serving,
     limit::RequestLimit,
 };
 use crate::{
@@ -14,6 +14,8 @@ use crate::{
     net::{CONNECTION_WINDOW_BYTES, ConnectionLimits, LimitedListener, PeerLimits},
     tls::{Accepting, warn_if_open},
 };
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kvasir_tls::Protocol;
 use std::{convert::Infallible, fmt};
 use tokio::net::TcpListener;
@@ -23,10 +25,9 @@ use tonic::{
     codegen::http::{Request, Response},
     server::NamedService,
     service::RoutesBuilder,
-    transport::Server,
 };
 use tonic_health::{ServingStatus, server::HealthReporter};
-use tower::Service;
+use tower::{Layer, Service};
 
 /// Why a port cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -34,9 +35,6 @@ pub enum ServeError {
     /// The reflection service cannot be built: a fault of the build.
     #[error("reflection: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
-    /// The transport failed.
-    #[error("gRPC: {0}")]
-    Transport(#[from] tonic::transport::Error),
 }
 
 /// What a port serves.
@@ -90,7 +88,7 @@ impl Port {
     /// Serves until `stop` is cancelled and the requests under way are answered.
     ///
     /// # Errors
-    /// If the services cannot be built or the transport fails.
+    /// If the services cannot be built.
     pub async fn serve(
         self,
         listener: TcpListener,
@@ -123,26 +121,29 @@ impl Port {
             roles: self.roles,
             metrics: self.metrics.clone(),
         };
-        self.server()
-            .layer(authenticate)
-            .layer(RequestLimit::new(self.streams, self.config.max_in_flight, self.metrics, &stop))
-            .add_routes(routes.routes())
-            .serve_with_incoming_shutdown(incoming(accepting), async move {
-                stop.cancelled().await;
-                set_health(&reporter, &names, ServingStatus::NotServing).await;
-            })
-            .await?;
+        let calls =
+            RequestLimit::new(self.streams, self.config.max_in_flight, self.metrics.clone(), &stop);
+        let serving = Serving {
+            calls: authenticate.layer(calls.layer(routes.routes().prepare())),
+            http2: self.http2(),
+            age: self.guard.connection_age,
+            metrics: self.metrics.connections,
+            spans: self.config.spans,
+        };
+        let stopped = set_health(&reporter, &names, ServingStatus::NotServing);
+        serving.serve(accepting, &stop, stopped).await;
         Ok(())
     }
 
-    fn server(&self) -> Server {
-        let server = Server::builder()
+    fn http2(&self) -> http2::Builder<TokioExecutor> {
+        let mut http2 = http2::Builder::new(TokioExecutor::new());
+        http2
+            .timer(TokioTimer::new())
             .max_concurrent_streams(self.config.connection_calls_max)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-            .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
-            .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-            .timeout(REQUEST_TIMEOUT);
-        if self.config.spans { server.trace_fn(request_span) } else { server }
+            .keep_alive_interval(KEEPALIVE_INTERVAL)
+            .keep_alive_timeout(KEEPALIVE_TIMEOUT);
+        http2
     }
 
     fn limits(&self) -> ConnectionLimits {
@@ -158,6 +159,7 @@ impl Port {
                 message_bytes: CONNECTION_MESSAGES_MAX * self.config.message_bytes_max,
                 large_answer_bytes: part(LARGE_ANSWER_BYTES_MAX),
                 small_answer_bytes: part(SMALL_ANSWER_BYTES_MAX),
+                batch_bytes: part(BATCH_BYTES_MAX),
             },
         }
     }
@@ -169,6 +171,6 @@ async fn set_health(reporter: &HealthReporter, names: &[&'static str], status: S
     }
 }
 
-fn request_span(request: &Request<()>) -> tracing::Span {
-    tracing::info_span!("request", path = request.uri().path())
-}
+#[cfg(test)]
+#[path = "serve_test.rs"]
+mod tests;

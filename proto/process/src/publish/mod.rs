@@ -6,6 +6,7 @@ mod stream;
 
 pub use answer::{Answer, PendingAnswer};
 
+use crate::net::BatchRoom;
 use crate::outlet::{Last, outlet};
 use crate::port::client;
 use futures::stream::{BoxStream, StreamExt};
@@ -90,6 +91,7 @@ pub fn publish_events<S: Sources>(
     place: impl Send + 'static,
 ) -> Response<Answers> {
     let (answers, stream) = outlet(ANSWERS_QUEUED_MAX);
+    let room = request.extensions().get::<BatchRoom>().cloned();
     let (peer, mut requests, stop) = (client(&request), request.into_inner(), stop.clone());
     tasks.spawn(async move {
         let first = select! {
@@ -104,7 +106,8 @@ pub fn publish_events<S: Sources>(
         };
         let last = match first {
             Ok(hello) => {
-                let stream = OpenStream { answers: &answers, stop: &stop, sources: &*sources };
+                let (answers, stop, sources) = (&answers, &stop, &*sources);
+                let stream = OpenStream { answers, stop, sources, room };
                 serve(stream, &hello, peer, &mut requests).await
             }
             Err(error) => Err(error),
@@ -143,3 +146,7 @@ fn hello(first: Option<PublishEventsRequest>) -> Result<Hello, Status> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "publish_test.rs"]
+mod tests;

@@ -1,14 +1,18 @@
 use super::answer::{Answer, PendingAnswer, fenced, message, refusal, response};
 use super::{Session, Sources};
+use crate::net::{BatchRoom, Charge};
 use crate::outlet::{Last, Outlet};
 use kvasir_proto::convert::{Publication, PublishedBatch};
 use kvasir_proto::limits::UNANSWERED_BATCHES_MAX;
 use kvasir_proto::pb::publish_events_response::Message;
 use kvasir_proto::pb::{PublishEventsRequest, PublishEventsResponse, RefusalReason};
+use prost::Message as _;
 use std::collections::VecDeque;
 use std::future::pending;
 use std::ops::ControlFlow;
+use std::time::Duration;
 use tokio::select;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
@@ -17,12 +21,32 @@ pub(super) struct OpenStream<'a, S> {
     pub(super) sources: &'a S,
     pub(super) answers: &'a Outlet<PublishEventsResponse>,
     pub(super) stop: &'a CancellationToken,
+    /// For what is not answered; none for any amount.
+    pub(super) room: Option<BatchRoom>,
 }
+
+/// How often it is looked whether there is room for a batch again.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A batch that is not answered yet.
 struct Unanswered {
     sequence: u64,
     answer: PendingAnswer,
+    /// Room of its bytes.
+    _held: Option<Charge>,
+}
+
+/// A message that has come.
+struct Arrived {
+    message: PublishEventsRequest,
+    bytes: usize,
+}
+
+impl Arrived {
+    fn new(message: PublishEventsRequest) -> Self {
+        let bytes = message.encoded_len();
+        Self { message, bytes }
+    }
 }
 
 /// Whether the stream continues, or how it ends.
@@ -36,12 +60,19 @@ impl<S: Sources> OpenStream<'_, S> {
         requests: &mut Streaming<PublishEventsRequest>,
     ) -> Last<PublishEventsResponse> {
         let mut unanswered = VecDeque::new();
-        let mut open = true;
+        let (mut open, mut arrived) = (true, None);
         loop {
-            if !open && unanswered.is_empty() {
+            if let Some(next) = arrived.take() {
+                arrived = match self.take_if_fits(session, next, &mut unanswered).await {
+                    ControlFlow::Continue(too_much) => too_much,
+                    ControlFlow::Break(last) => return last,
+                };
+            }
+            if !open && unanswered.is_empty() && arrived.is_none() {
                 return Ok(None);
             }
-            let reads = open && unanswered.len() < UNANSWERED_BATCHES_MAX;
+            let has_room = arrived.is_none();
+            let reads = open && has_room && unanswered.len() < UNANSWERED_BATCHES_MAX;
             let flow = select! {
                 biased;
                 () = self.stop.cancelled() => return Err(self.sources.stopping()),
@@ -49,13 +80,12 @@ impl<S: Sources> OpenStream<'_, S> {
                 (sequence, answer) = next_answer(&mut unanswered), if !unanswered.is_empty() => {
                     self.forward(session, sequence, answer).await
                 }
-                request = requests.message(), if reads => match request? {
-                    Some(request) => self.take(session, request, &mut unanswered).await,
-                    None => {
-                        open = false;
-                        ControlFlow::Continue(())
-                    }
-                },
+                request = requests.message(), if reads => {
+                    arrived = request?.map(Arrived::new);
+                    open = arrived.is_some();
+                    ControlFlow::Continue(())
+                }
+                () = sleep(LOOK_INTERVAL), if !has_room => ControlFlow::Continue(()),
                 () = self.answers.queue.closed() => return Ok(None),
             };
             if let ControlFlow::Break(last) = flow {
@@ -64,10 +94,28 @@ impl<S: Sources> OpenStream<'_, S> {
         }
     }
 
+    /// Takes a message if there is room for it, and gives it back if not.
+    async fn take_if_fits(
+        &self,
+        session: &S::Session,
+        arrived: Arrived,
+        unanswered: &mut VecDeque<Unanswered>,
+    ) -> ControlFlow<Last<PublishEventsResponse>, Option<Arrived>> {
+        let held = match &self.room {
+            Some(room) => match room.take(arrived.bytes) {
+                Some(held) => Some(held),
+                None => return ControlFlow::Continue(Some(arrived)),
+            },
+            None => None,
+        };
+        self.take(session, (arrived.message, held), unanswered).await?;
+        ControlFlow::Continue(None)
+    }
+
     async fn take(
         &self,
         session: &S::Session,
-        request: PublishEventsRequest,
+        (request, held): (PublishEventsRequest, Option<Charge>),
         unanswered: &mut VecDeque<Unanswered>,
     ) -> Flow {
         let batch = match Publication::try_from(request) {
@@ -91,7 +139,7 @@ impl<S: Sources> OpenStream<'_, S> {
         match PublishedBatch::read(batch, session.block_size()) {
             Ok(batch) => {
                 let answer = session.apply(batch).await;
-                unanswered.push_back(Unanswered { sequence, answer });
+                unanswered.push_back(Unanswered { sequence, answer, _held: held });
                 ControlFlow::Continue(())
             }
             Err(error) => {

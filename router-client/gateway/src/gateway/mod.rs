@@ -21,6 +21,7 @@ use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use job::Job;
 use kvasir_access::Principal;
+use kvasir_process::quota::Quota;
 use kvasir_proto::types::WorkerId;
 use kvasir_router::fleet::Fleet;
 use kvasir_router::metrics::RequestMetrics;
@@ -170,7 +171,11 @@ impl Gateway {
     }
 
     /// Serves a request. Dropping the future, or the body of the answer, ends the request at its engine.
-    pub async fn serve(self: &Arc<Self>, caller: &Principal, request: ApiRequest) -> Response {
+    pub async fn serve(
+        self: &Arc<Self>,
+        caller: (&Principal, Option<&Quota>),
+        request: ApiRequest,
+    ) -> Response {
         let began = Instant::now();
         let mut ending = Ending::new(self.parts.metrics.clone(), request.kind, began);
         match self.answer(caller, request, began, &mut ending).await {
@@ -186,12 +191,15 @@ impl Gateway {
 
     async fn answer(
         self: &Arc<Self>,
-        caller: &Principal,
+        (caller, quota): (&Principal, Option<&Quota>),
         request: ApiRequest,
         began: Instant,
         ending: &mut Ending,
     ) -> Result<Response, ApiError> {
         self.check_model(caller, &request.model)?;
+        if let Some(quota) = quota {
+            quota.take(&self.config.tenant).map_err(|why| ApiError::rate_exceeded(&why))?;
+        }
         let job = self.job(caller, request, began).await?;
         let mut hints = job.hints.clone();
         let mut failures: Vec<String> = Vec::new();

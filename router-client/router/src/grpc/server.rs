@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 /// Calls with more than one message in a direction.
-const STREAMS: Streams = &[("/kvasir.v1.Router/WatchLoads", StreamKind::Read)];
+const STREAMS: Streams = &[("/kvasir.v1.Router/WatchLoads", StreamKind::Watch)];
 /// Which role each call needs.
 const ROLES: Roles = &[
     ("/kvasir.v1.Router/SelectWorker", Role::Query),

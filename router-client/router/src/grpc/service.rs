@@ -6,7 +6,8 @@ use crate::recorder::OpenRequests;
 use crate::reports::KvMetricsAggregator;
 use kvasir_access::Principal;
 use kvasir_process::access::{audit, check_partition, denied};
-use kvasir_process::port::principal;
+use kvasir_process::port::{principal, quota, take_query};
+use kvasir_process::quota::Quota;
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::convert::ConvertError;
 use kvasir_proto::limits::{
@@ -89,10 +90,12 @@ impl RouterService {
 
     async fn select(
         &self,
-        principal: &Principal,
+        (principal, quota): (&Principal, Option<&Quota>),
         request: pb::SelectWorkerRequest,
     ) -> Result<pb::SelectWorkerResponse, Status> {
         let mut select = Select::read(request, self.queue_timeout).map_err(refused)?;
+        check_partition(principal, &select.partition)?;
+        take_query(quota, select.partition.tenant())?;
         let partition = self.partition(principal, &select.partition)?;
         let begin = Instant::now();
         let prompt = select.take_prompt(partition.block_size.get());
@@ -234,8 +237,8 @@ impl RouterContract for RouterService {
         &self,
         request: Request<pb::SelectWorkerRequest>,
     ) -> Result<Response<pb::SelectWorkerResponse>, Status> {
-        let principal = principal(&request)?;
-        self.select(&principal, request.into_inner()).await.map(Response::new)
+        let (principal, quota) = (principal(&request)?, quota(&request));
+        self.select((&principal, quota.as_ref()), request.into_inner()).await.map(Response::new)
     }
 
     async fn mark_prefill_completed(

@@ -163,8 +163,14 @@ fn explanation(at: &Explanation) -> pb::RankExplanation {
 }
 
 const fn cost(cost: &Cost) -> pb::RouteCost {
-    let Cost { credited_blocks, new_prefill_tokens, prefill_blocks, decode_blocks, total } = *cost;
-    pb::RouteCost { credited_blocks, new_prefill_tokens, prefill_blocks, decode_blocks, total }
+    pb::RouteCost {
+        credited_blocks: cost.credited_blocks,
+        new_prefill_tokens: cost.new_prefill_tokens,
+        prefill_blocks: cost.prefill_blocks,
+        decode_blocks: cost.decode_blocks,
+        decode_cost: cost.decode_cost,
+        total: cost.total,
+    }
 }
 
 const fn mode(decision: &Decision) -> pb::RouterMode {

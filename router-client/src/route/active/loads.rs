@@ -135,14 +135,20 @@ impl ActiveLoads {
                 request.unique_blocks
             }
         };
+        if self.config.blocks != BlockTracking::Off {
+            request.context_tokens = request.input_tokens;
+        }
         if let Some(load) = self.loads.get_mut(new.rank) {
             load.requests += 1;
             load.prefilling_requests += 1;
             load.prompt_blocks += new_blocks;
             load.prefill_tokens += request.prefill_tokens;
+            load.context_tokens += request.context_tokens;
         }
         if let Some(rank) = self.ranks.get_mut(new.rank.slot) {
             rank.add_digest(key.router, request.digest());
+            request.prefill_number = rank.prefills.add(request.prefill_tokens, now);
+            self.loads.set_pace(new.rank, rank.prefills.pace());
         }
         vacancy.fill(request);
         Ok(())
@@ -166,6 +172,8 @@ impl ActiveLoads {
             // Added first, so that a router's entry does not come and go.
             rank.add_digest(key.router, request.digest());
             rank.take_digest(key.router, before);
+            rank.prefills.complete(request.prefill_number, now);
+            self.loads.set_pace(request.rank, rank.prefills.pace());
         }
         Update::Changed(request.rank)
     }
@@ -222,10 +230,15 @@ impl ActiveLoads {
             take(&mut load.prompt_blocks, freed_blocks);
             take(&mut load.output_milliblocks, request.output_milliblocks);
             take(&mut load.prefill_tokens, request.counted_prefill_tokens());
+            take(&mut load.context_tokens, request.context_tokens);
             debug_assert!(load.requests > 0 || load.is_empty(), "{load:?}");
         }
         if let Some(rank) = self.ranks.get_mut(request.rank.slot) {
             rank.take_digest(key.router, request.digest());
+            if !request.is_prefill_completed {
+                rank.prefills.cancel(request.prefill_number);
+                self.loads.set_pace(request.rank, rank.prefills.pace());
+            }
         }
         Update::Changed(request.rank)
     }
@@ -251,6 +264,15 @@ impl ActiveLoads {
     #[inline]
     pub fn load(&self, rank: RankId) -> RankLoad {
         self.loads.get(rank)
+    }
+
+    /// The load of a rank, with the tokens of prompts that are likely to be computed by `now`: what a decision weighs.
+    ///
+    /// The estimate goes by the rank's own first tokens so far, and never exceeds the oldest prompt.
+    #[must_use]
+    #[inline]
+    pub fn load_at(&self, rank: RankId, now: Duration) -> RankLoad {
+        self.loads.get_at(rank, now)
     }
 
     /// How many leading blocks of a request each rank uses already. None, where blocks are not tracked or not shared.

@@ -21,6 +21,7 @@ mod loads_test;
 #[cfg(test)]
 mod model_test;
 mod outcome;
+mod prefills;
 mod rank;
 mod request;
 mod requests;

@@ -75,6 +75,13 @@ impl Reference {
                 BlockTracking::Off | BlockTracking::Prompt => 0,
             },
             prefill_tokens: if config.track_prefill_tokens { tokens } else { 0 },
+            computed_tokens: 0,
+            context_tokens: match config.blocks {
+                BlockTracking::Off => 0,
+                BlockTracking::Prompt | BlockTracking::PromptAndOutput => {
+                    here.iter().map(|known| known.input_tokens).sum()
+                }
+            },
         }
     }
 
@@ -259,7 +266,11 @@ impl Both {
         self.loads.validate();
         let shared = self.loads.shared(&hashes(probe));
         for (at, rank) in self.ranks.iter().enumerate() {
-            assert_eq!(self.loads.load(*rank), self.reference.load(at, config));
+            let load = self.reference.load(at, config);
+            assert_eq!(self.loads.load(*rank), load);
+            let later = self.loads.load_at(*rank, Duration::from_secs(self.now + 1));
+            assert!(later.computed_tokens <= load.prefill_tokens, "{later:?}");
+            assert_eq!(RankLoad { computed_tokens: 0, ..later }, load);
             assert_eq!(shared.of(*rank), self.reference.shared(at, probe, config));
             assert_eq!(self.loads.digest(*rank).requests, self.loads.load(*rank).requests);
         }

@@ -1,7 +1,9 @@
 use super::chains::Slot;
 use super::key::RouterId;
+use super::prefills::{Pace, Prefills};
 use kvasir_proto::types::WorkerKey;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// A block of output in the unit in which fractions of it are counted. Whole numbers add up and take away to nothing,
 /// which fractions in binary do not.
@@ -25,8 +27,14 @@ pub struct RankLoad {
     pub prompt_blocks: u64,
     /// Blocks of output in use by their weight, in thousandths of a block.
     pub output_milliblocks: u64,
-    /// Tokens of prompts that are to be computed.
+    /// Tokens of prompts that are to be computed: all of a prompt until its first token is out.
     pub prefill_tokens: u64,
+    /// Of these, the tokens that are likely to be computed already; 0 if no time was given. See
+    /// [`ActiveLoads::load_at`](super::ActiveLoads::load_at).
+    pub computed_tokens: u64,
+    /// Tokens of all prompts under way, shared ones once for each request: what attention reads. 0 where blocks are not
+    /// tracked.
+    pub context_tokens: u64,
 }
 
 /// Digest of the requests of one rank: equal where two replicas know the same of it, in whatever order they learned it.
@@ -53,6 +61,7 @@ struct Seat {
     /// [`NOBODY`] if no rank has the slot.
     generation: u64,
     load: RankLoad,
+    pace: Pace,
 }
 
 /// A rank with its requests; its load is in [`RankLoads`].
@@ -64,6 +73,8 @@ pub(super) struct Rank {
     pub(super) place: u64,
     /// By the router that placed the requests; routers without any are absent.
     pub(super) digests: BTreeMap<RouterId, LoadDigest>,
+    /// Its prompts without a first token.
+    pub(super) prefills: Prefills,
 }
 
 // === impl RankLoad ===
@@ -85,6 +96,13 @@ impl RankLoad {
     #[must_use]
     pub fn potential_blocks(&self, blocks: u32, shared_blocks: u32) -> f64 {
         self.active_blocks() + f64::from(blocks.saturating_sub(shared_blocks))
+    }
+
+    /// Tokens of prompts that are still to be computed, as far as is known.
+    #[must_use]
+    #[inline]
+    pub const fn pending_tokens(&self) -> u64 {
+        self.prefill_tokens.saturating_sub(self.computed_tokens)
     }
 
     /// Whether nothing is under way.
@@ -126,7 +144,10 @@ impl RankLoads {
             prompt_blocks: 0,
             output_milliblocks: 0,
             prefill_tokens: 0,
+            computed_tokens: 0,
+            context_tokens: 0,
         },
+        pace: Pace::UNKNOWN,
     };
 
     /// A rank has its slot from now on, without load.
@@ -151,13 +172,32 @@ impl RankLoads {
 
     #[inline]
     pub(super) fn get(&self, rank: RankId) -> RankLoad {
-        let seat = usize::try_from(rank.slot).ok().and_then(|slot| self.0.get(slot));
-        let seat = seat.filter(|seat| seat.generation == rank.generation);
-        seat.map_or(Self::EMPTY.load, |seat| seat.load)
+        self.seat(rank).map_or(Self::EMPTY.load, |seat| seat.load)
+    }
+
+    /// The load with what is likely to be computed by `now`.
+    #[inline]
+    pub(super) fn get_at(&self, rank: RankId, now: Duration) -> RankLoad {
+        self.seat(rank).map_or(Self::EMPTY.load, |Seat { load, pace, .. }| {
+            let computed_tokens = pace.computed_tokens(now).min(load.prefill_tokens);
+            RankLoad { computed_tokens, ..*load }
+        })
     }
 
     pub(super) fn get_mut(&mut self, rank: RankId) -> Option<&mut RankLoad> {
         self.seat_mut(rank).map(|seat| &mut seat.load)
+    }
+
+    pub(super) fn set_pace(&mut self, rank: RankId, pace: Pace) {
+        if let Some(seat) = self.seat_mut(rank) {
+            seat.pace = pace;
+        }
+    }
+
+    #[inline]
+    fn seat(&self, rank: RankId) -> Option<&Seat> {
+        let seat = usize::try_from(rank.slot).ok().and_then(|slot| self.0.get(slot));
+        seat.filter(|seat| seat.generation == rank.generation)
     }
 
     fn seat_mut(&mut self, rank: RankId) -> Option<&mut Seat> {
@@ -171,7 +211,7 @@ impl RankLoads {
 impl Rank {
     /// A rank without requests.
     pub(super) fn new(key: WorkerKey, generation: u64, place: u64) -> Self {
-        Self { key, generation, place, digests: BTreeMap::new() }
+        Self { key, generation, place, digests: BTreeMap::new(), prefills: Prefills::default() }
     }
 
     pub(super) fn add_digest(&mut self, router: RouterId, digest: u64) {

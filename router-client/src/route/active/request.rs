@@ -79,6 +79,10 @@ pub(super) struct Request {
     pub(super) input_tokens: u64,
     pub(super) prefill_tokens: u64,
     pub(super) is_prefill_completed: bool,
+    /// The number of its prompt among its rank's [`Prefills`](super::prefills::Prefills), until its first token.
+    pub(super) prefill_number: u64,
+    /// Tokens of its prompt that count as context; 0 where blocks are not tracked.
+    pub(super) context_tokens: u64,
     pub(super) output_tokens: u64,
     pub(super) expected_output_tokens: Option<u64>,
     pub(super) notes: RequestNotes,
@@ -141,6 +145,8 @@ impl Request {
             input_tokens: new.input_tokens,
             prefill_tokens: new.prefill_tokens,
             is_prefill_completed: false,
+            prefill_number: 0,
+            context_tokens: 0,
             output_tokens: 0,
             expected_output_tokens: new.expected_output_tokens,
             notes: RequestNotes::default(),

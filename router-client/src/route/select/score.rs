@@ -189,15 +189,10 @@ impl<'a> Scorer<'a> {
         let decode_blocks = load.potential_blocks(self.blocks, *shared_blocks);
         self.prices.cost(&CostInput {
             overlap,
-            active_prefill_tokens: load.prefill_tokens.saturating_sub(expected_tokens),
+            active_prefill_tokens: load.pending_tokens().saturating_sub(expected_tokens),
             decode_blocks,
-            decode_weight: share(decode_blocks, *capacity_blocks),
+            context_blocks: load.context_tokens as f64 * self.blocks_per_token,
+            capacity_blocks: *capacity_blocks,
         })
     }
-}
-
-/// The share of a worker's blocks that are in use, 0 to 1: what another one in use costs there. A worker that states none
-/// has none to spare: the documents' price.
-fn share(blocks: f64, capacity: u64) -> f64 {
-    if capacity == 0 { 1.0 } else { (blocks / capacity as f64).min(1.0) }
 }

@@ -19,7 +19,8 @@ pub enum Kind {
     Chat,
 }
 
-/// A body. Fields that are not listed are ignored: sampling, tools' results, users.
+/// A body. Fields that are not listed are ignored: sampling, tools' results, users. No other engine has `mock_answer`: the
+/// tokens that the model is to answer with, for workloads whose later prompts continue their answers.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Body {
     model: Option<String>,
@@ -36,6 +37,7 @@ pub struct Body {
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
     kv_transfer_params: Option<KvTransferParams>,
+    mock_answer: Option<Vec<u32>>,
 }
 
 /// How an answer is streamed.
@@ -86,6 +88,8 @@ pub struct Asked {
     pub prompt: Vec<u32>,
     /// Tokens of the answer.
     pub answer_tokens: usize,
+    /// What the model answers, if the client says so: at least these tokens.
+    pub answer: Option<Vec<u32>>,
     /// Whether the answer ends because the client limits it.
     pub is_cut: bool,
     /// Whether it is streamed,
@@ -159,13 +163,21 @@ impl Body {
             return Err(ApiError::bad("max_tokens", message));
         }
         let cut = limit.unwrap_or(room);
+        if self.mock_answer.as_ref().is_some_and(Vec::is_empty) {
+            return Err(ApiError::bad("mock_answer", "mock_answer has no token"));
+        }
         let is_endless = self.ignore_eos == Some(true);
-        let natural = if is_endless { usize::MAX } else { limits.answer_tokens };
+        let natural = match &self.mock_answer {
+            Some(answer) => answer.len(),
+            None if is_endless => usize::MAX,
+            None => limits.answer_tokens,
+        };
         let usage = self.stream_options.and_then(|options| options.include_usage);
         Ok(Asked {
             kind,
             prompt,
             answer_tokens: natural.min(cut),
+            answer: self.mock_answer,
             is_cut: cut <= natural,
             is_stream: self.stream == Some(true),
             has_usage: usage == Some(true),

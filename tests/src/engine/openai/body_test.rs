@@ -23,6 +23,9 @@ fn lengths_follow_the_client_then_the_model() {
     assert_eq!(of(json!({"max_tokens": 31})), (30, false));
     assert_eq!(of(json!({"max_tokens": 97, "ignore_eos": true})), (97, true));
     assert_eq!(of(json!({"max_tokens": 50, "max_completion_tokens": 5})), (5, true));
+    let given = json!([7, 8, 9]);
+    assert_eq!(of(json!({"max_tokens": 2, "mock_answer": given})), (2, true));
+    assert_eq!(of(json!({"max_tokens": 9, "ignore_eos": true, "mock_answer": given})), (3, false));
 }
 
 #[test]
@@ -47,6 +50,7 @@ fn what_cannot_be_used_is_refused_with_a_status_and_a_reason() {
         (Kind::Completion, json!({"prompt": "text"}), 400, "no tokenizer"),
         (Kind::Completion, json!({"prompt": [1], "n": 2}), 400, "n must be 1"),
         (Kind::Completion, json!({"prompt": [1], "max_tokens": 0}), 400, "at least 1"),
+        (Kind::Completion, json!({"prompt": [1], "mock_answer": []}), 400, "mock_answer has no"),
         (Kind::Completion, json!({"prompt": [1], "max_tokens": 100}), 400, "is 100 tokens"),
         (Kind::Completion, json!({"prompt": vec![1; 100]}), 400, "leaves none for the answer"),
         (Kind::Chat, json!({"messages": []}), 400, "messages is missing"),

@@ -1,7 +1,7 @@
 //! One HTTP/1.1 request on a connection of its own.
 
-use anyhow::{Context, Result};
-use axum::body::Bytes;
+use anyhow::{Context, Result, anyhow};
+use bytes::{Bytes, BytesMut};
 use futures::future::join;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1::handshake;
@@ -20,14 +20,28 @@ pub const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// If there is none in time, or it is too long.
 pub async fn call(
     method: Method,
-    (host, port): (&str, u16),
+    address: (&str, u16),
     path: &str,
     body: impl Into<Bytes>,
     time: Duration,
 ) -> Result<(StatusCode, Bytes)> {
+    call_with(method, address, path, (body.into(), time), |_part| {}).await
+}
+
+/// As [`call`], and shows each part of the response's body when it comes.
+///
+/// # Errors
+/// As [`call`].
+pub async fn call_with(
+    method: Method,
+    (host, port): (&str, u16),
+    path: &str,
+    (body, time): (Bytes, Duration),
+    mut on_part: impl FnMut(&[u8]),
+) -> Result<(StatusCode, Bytes)> {
     let request =
         Request::builder().method(method).uri(path).header(HOST, format!("{host}:{port}"));
-    let request = request.body(Full::new(body.into()))?;
+    let request = request.body(Full::new(body))?;
     let exchange = async {
         let stream = TcpStream::connect((host, port)).await.context("connect")?;
         stream.set_nodelay(true)?;
@@ -35,9 +49,16 @@ pub async fn call(
         let answered = async move {
             let response = sender.send_request(request).await?;
             let status = response.status();
-            let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-            let body = body.map_err(|why| anyhow::anyhow!("read the answer: {why}"))?;
-            anyhow::Ok((status, body.to_bytes()))
+            let mut parts = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
+            let mut body = BytesMut::new();
+            while let Some(part) = parts.frame().await {
+                let part = part.map_err(|why| anyhow!("read the answer: {why}"))?;
+                if let Ok(part) = part.into_data() {
+                    on_part(&part);
+                    body.extend_from_slice(&part);
+                }
+            }
+            anyhow::Ok((status, body.freeze()))
         };
         // The connection ends once the sender is dropped. What is wrong with it, the answer says.
         let (answered, _connection) = join(answered, connection).await;

@@ -43,7 +43,13 @@ async fn submit(state: &State, asked: Asked) -> Result<Generation, ApiError> {
         return Err(ApiError::with(StatusCode::INTERNAL_SERVER_ERROR, message));
     }
     let claim = claim(state, &asked).await?;
-    let answer = state.text.answer(&asked.prompt, asked.answer_tokens);
+    let answer = match asked.answer {
+        Some(mut tokens) => {
+            tokens.truncate(asked.answer_tokens);
+            state.text.written(tokens)
+        }
+        None => state.text.answer(&asked.prompt, asked.answer_tokens),
+    };
     let answer = answer.map_err(|why| {
         ApiError::with(StatusCode::INTERNAL_SERVER_ERROR, format!("no answer: {why:#}"))
     })?;

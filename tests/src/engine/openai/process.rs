@@ -35,7 +35,9 @@ impl ServerProcess {
         if !flags.contains(&"--listen") {
             program.args(["--listen", "127.0.0.1:0"]);
         }
+        // A process group of its own: Ctrl-C reaches who started it, and that stops it.
         let mut child = program
+            .process_group(0)
             .arg("--until-stdin-ends")
             .args(flags)
             .stdin(Stdio::piped())

@@ -106,14 +106,22 @@ impl Text {
         let mut hasher = Xxh3::new();
         prompt.iter().for_each(|token| hasher.update(&token.to_le_bytes()));
         let mut rng = ChaCha8Rng::seed_from_u64(hasher.digest());
+        let token = |_| match self.tokenizer {
+            Some(_) => self.words[rng.random_range(0..self.words.len())],
+            None => rng.random_range(0..PLAIN_VOCABULARY),
+        };
+        self.written((0..len).map(token).collect())
+    }
+
+    /// These tokens as an answer.
+    ///
+    /// # Errors
+    /// If the tokenizer cannot write them.
+    pub fn written(&self, tokens: Vec<u32>) -> Result<Answer> {
         let Some(tokenizer) = &self.tokenizer else {
-            let tokens: Vec<u32> =
-                (0..len).map(|_| rng.random_range(0..PLAIN_VOCABULARY)).collect();
             let pieces = tokens.iter().map(|token| format!(" {token}")).collect();
             return Ok(Answer { tokens, pieces });
         };
-        let word = |_| self.words[rng.random_range(0..self.words.len())];
-        let tokens: Vec<u32> = (0..len).map(word).collect();
         let mut text = tokenizer.decode_stream(true);
         let piece = |&token: &u32| text.step(token).map(Option::unwrap_or_default);
         let pieces = tokens.iter().map(piece).collect::<Result<_, _>>();

@@ -80,6 +80,7 @@ def _cost(cost: pb.RouteCost) -> RouteCost:
         new_prefill_tokens=cost.new_prefill_tokens,
         prefill_blocks=cost.prefill_blocks,
         decode_blocks=cost.decode_blocks,
+        decode_cost=cost.decode_cost,
         total=cost.total,
     )
 

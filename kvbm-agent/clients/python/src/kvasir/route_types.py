@@ -185,6 +185,8 @@ class RouteCost:
     prefill_blocks: float
     decode_blocks: float
     """Blocks in use for generation if the request goes there."""
+    decode_cost: float
+    """What these, and the prompts under way, cost the request."""
     total: float
 
 

@@ -1,0 +1,90 @@
+use super::{ClassLists, FrequencySketch, InactiveEntry, InactiveIndex};
+use crate::identity::{Priority, SlotId};
+use kvasir_proto::types::SequenceHash;
+
+/// Uses from which a block is in the second, third and fourth tier.
+const WARM: [u8; 3] = [3, 8, 15];
+const TIERS: u32 = 4;
+const CLASSES: u32 = 256 * TIERS;
+
+/// Evicts from the coldest of four tiers, of the lowest priority: blocks that were used once make room before blocks
+/// that are used again and again.
+#[derive(Debug)]
+pub struct TinyLfu {
+    sketch: FrequencySketch,
+    /// A class for each priority and tier.
+    lists: ClassLists,
+    /// Hash of the inactive block in each slot.
+    hashes: Vec<SequenceHash>,
+}
+
+impl TinyLfu {
+    /// For a pool of `blocks` blocks.
+    #[must_use]
+    pub fn new(blocks: u32) -> Self {
+        Self {
+            sketch: FrequencySketch::new(blocks),
+            lists: ClassLists::new(blocks, CLASSES),
+            hashes: vec![SequenceHash::default(); blocks as usize],
+        }
+    }
+
+    /// How warm a block is: 0 to 3.
+    fn tier(&self, hash: SequenceHash) -> u32 {
+        let uses = self.sketch.estimate(hash);
+        WARM.iter().map(|least| u32::from(uses >= *least)).sum()
+    }
+
+    /// Blocks of a priority that were warm when they came, and are no longer, move down: of each tier the one that
+    /// has been there for longest is looked at.
+    fn cool(&mut self, priority: Priority) {
+        let first = u32::from(priority.0) * TIERS;
+        for class in first + 1..first + TIERS {
+            let Some(slot) = self.lists.front(class) else { continue };
+            let Some(hash) = self.hashes.get(slot.index()) else { continue };
+            let now = first + self.tier(*hash);
+            if now < class {
+                self.lists.remove(slot);
+                self.lists.push_back(now, slot);
+            }
+        }
+    }
+}
+
+impl InactiveIndex for TinyLfu {
+    fn touched(&mut self, sequence: SequenceHash) {
+        self.sketch.record(sequence);
+    }
+
+    fn insert(&mut self, entry: InactiveEntry) {
+        let sequence = entry.identity.sequence;
+        if let Some(hash) = self.hashes.get_mut(entry.slot.index()) {
+            *hash = sequence;
+        }
+        let class = u32::from(entry.priority.0) * TIERS + self.tier(sequence);
+        self.lists.push_back(class, entry.slot);
+    }
+
+    fn remove(&mut self, entry: &InactiveEntry) {
+        self.lists.remove(entry.slot);
+    }
+
+    fn evict(&mut self, count: usize, slots: &mut Vec<SlotId>) -> bool {
+        if self.lists.len() < count {
+            return false;
+        }
+        for _ in 0..count {
+            let Some(lowest) = self.lists.lowest() else { break };
+            self.cool(Priority(u8::try_from(lowest / TIERS).unwrap_or(u8::MAX)));
+            let front = self.lists.lowest().and_then(|class| self.lists.front(class));
+            let Some(slot) = front else { break };
+            self.lists.remove(slot);
+            slots.push(slot);
+        }
+        true
+    }
+
+    fn len(&self) -> usize {
+        self.lists.len()
+    }
+}

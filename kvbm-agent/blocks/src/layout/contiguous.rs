@@ -1,0 +1,60 @@
+use super::config::{add, align_up, mul};
+use super::{BlockLayout, LayoutConfig, LayoutError, Region, Strides};
+
+/// All layers of all blocks in one allocation: `[block][layer][outer][page × inner]`.
+///
+/// `block_stride = align_up(num_layers × layer_stride, alignment)`; the last block has no padding behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FullyContiguous {
+    config: LayoutConfig,
+    strides: Strides,
+    layer_stride: u64,
+    bytes: u64,
+}
+
+impl FullyContiguous {
+    /// A layout of these dimensions.
+    ///
+    /// # Errors
+    /// [`LayoutError`] if a field is not accepted or a size overflows.
+    pub fn new(config: LayoutConfig) -> Result<Self, LayoutError> {
+        config.validate()?;
+        let outer = config.region_bytes();
+        let layer = mul("layer_stride", outer, config.outer_dim.into())?;
+        let natural = mul("block_bytes", layer, config.num_layers.into())?;
+        let block = align_up("block_stride", natural, config.alignment_bytes)?;
+        let before_last = mul("total_bytes", block, u64::from(config.num_blocks) - 1)?;
+        let bytes = add("total_bytes", before_last, natural)?;
+        let bytes = add("total_bytes", bytes, config.base_offset_bytes)?;
+        let strides = Strides { block, layer: Some(layer), outer };
+        Ok(Self { config, strides, layer_stride: layer, bytes })
+    }
+}
+
+impl BlockLayout for FullyContiguous {
+    fn config(&self) -> &LayoutConfig {
+        &self.config
+    }
+
+    fn allocations(&self) -> u32 {
+        1
+    }
+
+    fn allocation_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn strides(&self) -> Strides {
+        self.strides
+    }
+
+    fn region(&self, block: u32, layer: u32, outer: u32) -> Result<Region, LayoutError> {
+        self.config.check(block, layer, outer)?;
+        // Below `bytes`, which fits.
+        let offset = self.config.base_offset_bytes
+            + u64::from(block) * self.strides.block
+            + u64::from(layer) * self.layer_stride
+            + u64::from(outer) * self.strides.outer;
+        Ok(Region { allocation: 0, offset, bytes: self.config.region_bytes() })
+    }
+}

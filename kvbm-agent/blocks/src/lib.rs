@@ -1,0 +1,103 @@
+//! Blocks of KV cache in four tiers, without their bytes: who owns a slot, which block is in it, what is evicted, what
+//! is copied where, and what is told about it.
+//!
+//! No I/O, no clock, no tasks: time is an argument, and a transfer is a value that somebody else carries out.
+//!
+//! Reading order: `tier` and `identity`, `layout`, `events`, `inactive`, `store` (slots under one lock), `lifecycle`
+//! (handles with types), `pool`, `plan`, `gate`, `manager`. No module refers to a later one.
+//!
+//! A block of one tier is no block of another one:
+//!
+//! ```compile_fail,E0308
+//! use kvasir_blocks::{BlockPool, Device, Host, RegisteredBlock};
+//!
+//! fn mix(host: &BlockPool<Host>, block: &RegisteredBlock<Device>) {
+//!     host.pin(block, std::time::Duration::ZERO).ok();
+//! }
+//! ```
+//!
+//! What a block can't do in its state does not compile. A block that nobody has filled can't be registered:
+//!
+//! ```compile_fail,E0599
+//! use kvasir_blocks::{Host, MutableBlock};
+//!
+//! fn skip(block: MutableBlock<Host>) {
+//!     block.register();
+//! }
+//! ```
+//!
+//! One that is filled, but not committed, can't either:
+//!
+//! ```compile_fail,E0599
+//! use kvasir_blocks::{Host, PartialBlock};
+//!
+//! fn skip(block: PartialBlock<Host>) {
+//!     block.register();
+//! }
+//! ```
+//!
+//! A block in use begins no second sequence:
+//!
+//! ```compile_fail,E0382
+//! use kvasir_blocks::{Host, MutableBlock};
+//! use kvasir_proto::hash::Seed;
+//!
+//! fn twice(block: MutableBlock<Host>) {
+//!     let first = block.init_sequence(Seed(1));
+//!     let second = block.init_sequence(Seed(2));
+//! }
+//! ```
+//!
+//! Nobody writes a registered block, and a transfer's slot can't be registered before it has stopped:
+//!
+//! ```compile_fail,E0599
+//! use kvasir_blocks::{BlockIdentity, Host, QuarantinedBlock};
+//!
+//! fn early(block: QuarantinedBlock<Host>, identity: BlockIdentity) {
+//!     block.complete(identity);
+//! }
+//! ```
+
+mod identity;
+mod planted;
+mod tier;
+
+pub mod events;
+pub mod inactive;
+pub mod layout;
+
+pub mod lifecycle;
+pub mod pool;
+mod store;
+
+pub mod gate;
+pub mod manager;
+pub mod plan;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+#[cfg(test)]
+mod simulation_test;
+
+pub use events::{BlockEvent, Change, EventManager, PublishHandle, RegistrationHandle};
+pub use gate::{Gate, GateConfig, GateInputs, GateVerdict};
+pub use identity::{BlockIdentity, Checksum, Priority, SlotId};
+pub use inactive::EvictionPolicy;
+pub use layout::{BlockLayout, FullyContiguous, LayerSeparate, LayoutConfig};
+pub use lifecycle::{
+    BlockState, CompleteBlock, MutableBlock, PartialBlock, QuarantinedBlock, RegisteredBlock,
+    Registration, WeakBlock,
+};
+pub use manager::{Found, KvBlockManagerConfig, KvBlockManagerState, ManagerStats, TierPool};
+pub use plan::{
+    Lane, LaneLimits, LaneStats, Offered, Outcome, Plan, Route, Settled, TierBlock, TransferId,
+    TransferOrder, Verdict,
+};
+pub use pool::{Allocation, BlockPool};
+pub use store::{
+    BlockInfo, DuplicatePolicy, Evicted, Exhausted, PinId, PinsExhausted, PoolConfig,
+    PoolConfigError, PoolStats, RegisterError, RestoreError, SlotState,
+};
+pub use tier::{BlockTier, BlockTiers, Device, Disk, Host, TierMarker, Volume};

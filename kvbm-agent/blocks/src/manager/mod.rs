@@ -1,0 +1,14 @@
+//! The pools of a worker's tiers together: what is where, and how it gets to another tier.
+
+mod config;
+mod found;
+mod state;
+mod tier_pool;
+
+#[cfg(test)]
+mod manager_test;
+
+pub use config::{ConfigError, KvBlockManagerConfig, TierConfig};
+pub use found::Found;
+pub use state::{KvBlockManagerState, ManagerStats};
+pub use tier_pool::TierPool;

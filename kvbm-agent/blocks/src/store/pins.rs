@@ -1,0 +1,61 @@
+use super::PinsExhausted;
+use crate::identity::SlotId;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A pin of one pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PinId {
+    deadline: Duration,
+    number: u64,
+}
+
+impl PinId {
+    /// When it ends by itself.
+    #[must_use]
+    pub const fn deadline(&self) -> Duration {
+        self.deadline
+    }
+}
+
+/// Shares in slots that end at a deadline.
+#[derive(Debug, Default)]
+pub(super) struct Pins {
+    by_deadline: BTreeMap<PinId, SlotId>,
+    last_number: u64,
+    max: usize,
+}
+
+impl Pins {
+    pub(super) fn new(max: usize) -> Self {
+        Self { max, ..Self::default() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.by_deadline.len()
+    }
+
+    pub(super) fn insert(
+        &mut self,
+        slot: SlotId,
+        deadline: Duration,
+    ) -> Result<PinId, PinsExhausted> {
+        if self.by_deadline.len() >= self.max {
+            return Err(PinsExhausted { max: self.max });
+        }
+        self.last_number += 1;
+        let pin = PinId { deadline, number: self.last_number };
+        self.by_deadline.insert(pin, slot);
+        Ok(pin)
+    }
+
+    pub(super) fn remove(&mut self, pin: PinId) -> Option<SlotId> {
+        self.by_deadline.remove(&pin)
+    }
+
+    /// Takes one pin that has ended.
+    pub(super) fn pop_expired(&mut self, now: Duration) -> Option<SlotId> {
+        let first = self.by_deadline.first_entry()?;
+        (first.key().deadline <= now).then(|| first.remove())
+    }
+}

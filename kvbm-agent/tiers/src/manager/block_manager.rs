@@ -1,0 +1,235 @@
+//! The manager.
+
+use super::config::{ManagerConfig, TierStorages};
+use super::convert::restored;
+use super::driver::{Driver, Left, Seats, Stop};
+use super::error::{FeedTaken, PinError, SessionError, StartError};
+use super::executors::Executors;
+use super::feed::EventFeed;
+use super::memory::EngineMemory;
+use super::metrics::ManagerMetrics;
+use super::records::{Record, Records};
+use super::relay::Relays;
+use super::session::{Seat, Session};
+use super::shared::Shared;
+use kvasir_blocks::{
+    BlockTier, Found, KvBlockManagerState, Offered, PinId, Priority, SlotId, TierBlock,
+};
+use kvasir_memory::Arena;
+use kvasir_proto::types::SequenceHash;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+/// A pin of a block in one tier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pin {
+    /// The tier.
+    pub tier: BlockTier,
+    /// The pin in the tier's pool.
+    pub id: PinId,
+}
+
+/// How stopping went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShutdownReport {
+    /// Whether all that waited was carried out.
+    pub is_drained: bool,
+    /// Transfers that were cancelled.
+    pub cancelled: usize,
+    /// Batches that did not stop in time: their threads are left to themselves.
+    pub stuck: usize,
+}
+
+/// Pools, storages and the task between them. Dropped without [`shutdown`](Self::shutdown), it gives up what is under way.
+#[derive(Debug)]
+pub struct KvBlockManager {
+    shared: Arc<Shared>,
+    seats: Arc<Seats>,
+    last_session: AtomicU64,
+    stop: mpsc::Sender<Stop>,
+    /// The driver, `kvasir-tiers`.
+    driver: Mutex<JoinSet<(Left, Executors)>>,
+}
+
+impl KvBlockManager {
+    /// Starts threads and driver, on the runtime that it is called in. What is on the disk is found from then on.
+    ///
+    /// # Errors
+    /// [`StartError`] names what does not fit.
+    pub fn start(config: ManagerConfig, storages: &TierStorages) -> Result<Self, StartError> {
+        storages.check(&config)?;
+        let state = KvBlockManagerState::new(config.blocks.clone())?;
+        let host = storages.host.as_ref().map(|host| &host.arena);
+        let memory = EngineMemory::new(&state, storages.device.as_ref(), host);
+        let shared = Shared::new(config, state, memory.ok_or(StartError::NoMemory)?);
+        let relays = Relays::new(&shared.config, shared.block_bytes())?;
+        let executors = Executors::start(&shared.config, storages)?;
+        let records = restore(&shared, storages);
+        let seats: Arc<Seats> = Arc::default();
+        let (stop, stops) = mpsc::channel(1);
+        let mut driver = JoinSet::new();
+        let (of_driver, of_seats) = (Arc::clone(&shared), Arc::clone(&seats));
+        driver.spawn(Driver::new(of_driver, of_seats, executors, relays, records).run(stops));
+        let (driver, last_session) = (Mutex::new(driver), AtomicU64::new(0));
+        Ok(Self { shared, seats, last_session, stop, driver })
+    }
+
+    /// Pools and plan.
+    #[must_use]
+    pub fn state(&self) -> &KvBlockManagerState {
+        &self.shared.state
+    }
+
+    /// The tier that engines read and write.
+    #[must_use]
+    pub fn engine_tier(&self) -> BlockTier {
+        self.shared.memory.tier()
+    }
+
+    /// Its slots.
+    #[must_use]
+    pub fn arena(&self) -> &Arc<Arena> {
+        &self.shared.memory.arena
+    }
+
+    /// Bytes of a block.
+    #[must_use]
+    pub fn block_bytes(&self) -> usize {
+        self.shared.block_bytes()
+    }
+
+    /// Opens a session of an engine.
+    ///
+    /// # Errors
+    /// If there are too many, or the manager stops.
+    pub fn open_session(&self, name: &str) -> Result<Session, SessionError> {
+        if self.shared.is_stopping() {
+            return Err(SessionError::Stopping);
+        }
+        let mut seats = self.seats.lock();
+        seats.retain(|_, seat| seat.strong_count() > 0);
+        let max = self.shared.config.sessions_max;
+        if seats.len() >= max {
+            return Err(SessionError::TooMany { max });
+        }
+        let seat = Arc::new(Seat::new(Arc::clone(&self.shared), name.to_owned()));
+        let number = self.last_session.fetch_add(1, Ordering::Relaxed);
+        seats.insert(number, Arc::downgrade(&seat));
+        self.shared.counters.sessions_opened.up();
+        Ok(Session::new(seat))
+    }
+
+    /// How much of a prompt is in which tiers.
+    #[must_use]
+    pub fn find(&self, sequences: &[SequenceHash]) -> Found {
+        self.shared.state.find(sequences)
+    }
+
+    fn nearest(&self, sequence: SequenceHash) -> Option<TierBlock> {
+        self.shared.state.match_nearest(&[sequence]).pop()
+    }
+
+    /// Offers a block to the tier below the nearest one that has it. [`Offered::NoLane`] if it is nowhere.
+    pub fn offload(&self, sequence: SequenceHash, priority: Priority) -> Offered {
+        let state = &self.shared.state;
+        let offered = match self.nearest(sequence) {
+            None => return Offered::NoLane,
+            Some(TierBlock::Device(block)) => state.offload(&block, priority),
+            Some(TierBlock::Host(block)) => state.offload(&block, priority),
+            Some(TierBlock::Disk(block)) => state.offload(&block, priority),
+            Some(TierBlock::Volume(block)) => state.offload(&block, priority),
+        };
+        self.shared.wake.notify_one();
+        offered
+    }
+
+    /// Keeps a block in the nearest tier that has it, for so long. Pins belong to no session.
+    ///
+    /// # Errors
+    /// [`PinError`] names what to do about it.
+    pub fn pin(&self, sequence: SequenceHash, ttl: Duration) -> Result<Pin, PinError> {
+        let max = self.shared.config.pin_ttl_max;
+        if ttl.is_zero() || ttl > max {
+            return Err(PinError::Ttl { ttl, max });
+        }
+        let block = self.nearest(sequence).ok_or(PinError::Missing)?;
+        let tier = block.tier();
+        let pool = self.shared.state.pool(tier).ok_or(PinError::Missing)?;
+        let deadline = self.shared.now().saturating_add(ttl);
+        let id = pool.pin(&block, deadline)?.ok_or(PinError::Missing)?;
+        Ok(Pin { tier, id })
+    }
+
+    /// Ends a pin before its time. Whether it was still there.
+    pub fn unpin(&self, pin: Pin) -> bool {
+        let was_there = self.shared.state.pool(pin.tier).is_some_and(|pool| pool.unpin(pin.id));
+        self.shared.wake.notify_one();
+        was_there
+    }
+
+    /// What is registered where, as a stream.
+    ///
+    /// # Errors
+    /// If somebody reads it already.
+    pub fn events(&self) -> Result<EventFeed, FeedTaken> {
+        EventFeed::take(&self.shared)
+    }
+
+    /// Figures of this moment.
+    #[must_use]
+    pub fn metrics(&self) -> ManagerMetrics {
+        let open = self.seats.lock().values().filter(|seat| seat.strong_count() > 0).count();
+        self.shared.metrics(open)
+    }
+
+    /// Stops: sessions refuse from now on, what waits is carried out for `drain_max`, and what still runs is cancelled and
+    /// has `stop_max` to stop. Calls after the first one return at once.
+    pub async fn shutdown(&self, drain_max: Duration, stop_max: Duration) -> ShutdownReport {
+        self.shared.begin_stopping();
+        let drain_until = Instant::now() + drain_max;
+        let stop_until = drain_until + stop_max;
+        let seats: Vec<_> = self.seats.lock().values().filter_map(|seat| seat.upgrade()).collect();
+        seats.iter().for_each(|seat| seat.end());
+        let mut driver = std::mem::take(&mut *self.driver.lock());
+        // If it has ended, there is nothing to be told.
+        self.stop.try_send(Stop { drain_until, stop_until }).unwrap_or_default();
+        let Some(Ok((left, executors))) = driver.join_next().await else {
+            return ShutdownReport { is_drained: false, cancelled: 0, stuck: 0 };
+        };
+        let mut joining = JoinSet::new();
+        joining.spawn_blocking(move || drop(executors));
+        if left.stuck == 0 {
+            // Nothing runs, so this takes no time; if it does, the threads are left to themselves.
+            drop(timeout_at(stop_until + stop_max, joining.join_next()).await);
+        }
+        joining.detach_all();
+        let Left { is_drained, cancelled, stuck } = left;
+        ShutdownReport { is_drained, cancelled, stuck }
+    }
+}
+
+/// Registers what was found on the disk. Returns the records that were not taken.
+fn restore(shared: &Shared, storages: &TierStorages) -> Records {
+    let mut records = Records::default();
+    let Some(disk) = &storages.disk else { return records };
+    shared.counters.damaged_records.add(disk.damaged_records.into());
+    let bytes = shared.block_bytes();
+    for found in &disk.blocks {
+        let info = restored(found.slot, &found.block);
+        let pool = shared.state.pool(BlockTier::Disk).filter(|_| found.block.bytes == bytes);
+        match pool.map(|pool| pool.restore(info)) {
+            Some(Ok(())) => shared.counters.restored.up(),
+            Some(Err(_)) | None => {
+                shared.counters.restore_refused.up();
+                let SlotId(slot) = info.slot;
+                records.is_stale(Record::Slot(slot, info.identity.sequence));
+            }
+        }
+    }
+    records
+}

@@ -1,0 +1,396 @@
+//! The one task that has transfers carried out: orders go to threads, outcomes come back, and nothing is lost on the way.
+
+use super::convert::{failed, is_unreadable, outcome};
+use super::executors::{ERASING_MAX, Executors};
+use super::records::{Record, Records};
+use super::relay::Relays;
+use super::session::Seat;
+use super::shared::Shared;
+use super::waiters::Arrival;
+use crate::block::Sealed;
+use crate::cancel::Cancel;
+use crate::error::TransferError;
+use crate::executor::{Done, Job, Transfer};
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt};
+use kvasir_blocks::plan::Side;
+use kvasir_blocks::{BlockTier, Outcome, SlotState, TransferId, TransferOrder, Verdict};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+/// Time between two looks at leases, pins and what is to be erased.
+const TICK: Duration = Duration::from_millis(50);
+
+/// The sessions that are open, by number.
+pub(super) type Seats = Mutex<BTreeMap<u64, Weak<Seat>>>;
+
+/// How to stop.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stop {
+    /// Until when what waits is carried out.
+    pub(super) drain_until: Instant,
+    /// Until when transfers may take to stop.
+    pub(super) stop_until: Instant,
+}
+
+/// What was left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Left {
+    pub(super) is_drained: bool,
+    pub(super) cancelled: usize,
+    pub(super) stuck: usize,
+}
+
+/// What one transfer of a batch is for.
+#[derive(Debug, Clone, Copy)]
+enum Work {
+    Copy(TransferOrder),
+    Fetch(TransferOrder, u32),
+    Forward(TransferOrder, u32),
+    Erase(Record),
+}
+
+type Step = (Vec<Option<Work>>, Transfer, Option<Done>);
+
+pub(super) struct Driver {
+    shared: Arc<Shared>,
+    seats: Arc<Seats>,
+    executors: Executors,
+    relays: Relays,
+    records: Records,
+    running: FuturesUnordered<BoxFuture<'static, Step>>,
+    cancels: HashMap<TransferId, Cancel>,
+    decayed: Duration,
+}
+
+async fn step(works: Vec<Option<Work>>, mut transfer: Transfer) -> Step {
+    let done = transfer.next().await;
+    (works, transfer, done)
+}
+
+impl Driver {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        seats: Arc<Seats>,
+        executors: Executors,
+        relays: Relays,
+        records: Records,
+    ) -> Self {
+        let (running, cancels) = (FuturesUnordered::new(), HashMap::new());
+        let decayed = Duration::ZERO;
+        Self { shared, seats, executors, relays, records, running, cancels, decayed }
+    }
+
+    /// Runs until it is told to stop.
+    pub(super) async fn run(mut self, mut stops: mpsc::Receiver<Stop>) -> (Left, Executors) {
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let stop = loop {
+            tokio::select! {
+                Some(step) = self.running.next(), if !self.running.is_empty() => self.on_step(step),
+                () = self.shared.wake.notified() => {}
+                _ = ticks.tick() => self.on_tick(),
+                stop = stops.recv() => break stop,
+            }
+            self.go_on();
+        };
+        let now = Instant::now();
+        let stop = stop.unwrap_or(Stop { drain_until: now, stop_until: now });
+        let left = self.stop(stop).await;
+        (left, self.executors)
+    }
+
+    /// Carries out what waits, then stops the rest; both for so long at most.
+    async fn stop(&mut self, stop: Stop) -> Left {
+        let mut ticks = interval(TICK);
+        while !self.is_idle() && Instant::now() < stop.drain_until {
+            tokio::select! {
+                Some(step) = self.running.next(), if !self.running.is_empty() => self.on_step(step),
+                _ = ticks.tick() => self.on_tick(),
+            }
+            self.go_on();
+        }
+        let is_drained = self.is_idle();
+        let mut running: Vec<TransferId> = self.cancels.keys().copied().collect();
+        running.sort_unstable();
+        for id in &running {
+            self.shared.state.cancel(*id);
+            self.cancel(*id);
+        }
+        for order in self.records.give_up().into_iter().chain(self.relays.give_up()) {
+            self.settle(&order, Outcome::Cancelled, None);
+        }
+        while !self.running.is_empty() {
+            tokio::select! {
+                Some(step) = self.running.next() => self.on_step(step),
+                () = tokio::time::sleep_until(stop.stop_until) => break,
+            }
+        }
+        self.tell_all();
+        // No slot is given to anybody any more.
+        self.shared.orphans.lock().clear();
+        Left { is_drained, cancelled: running.len(), stuck: self.running.len() }
+    }
+
+    fn is_idle(&self) -> bool {
+        let lanes = self.shared.state.stats().lanes;
+        let is_idle = lanes.values().all(|lane| lane.queued == 0 && lane.in_flight == 0);
+        is_idle && self.running.is_empty() && self.records.is_idle()
+    }
+
+    fn on_tick(&mut self) {
+        let now = self.shared.now();
+        for id in self.shared.state.expire(now) {
+            tracing::warn!(route = %id.route, number = id.number, "transfer takes too long, cancelled");
+            self.cancel(id);
+        }
+        let seats: Vec<_> = self.seats.lock().values().filter_map(Weak::upgrade).collect();
+        for seat in seats {
+            seat.expire(now);
+        }
+        let grace = self.shared.config.lease_grace;
+        let over: Vec<_> = {
+            let is_over =
+                |lease: &mut super::leases::Lease| lease.deadline.saturating_add(grace) <= now;
+            self.shared.orphans.lock().extract_if(.., is_over).collect()
+        };
+        self.shared.counters.leases_over.add_len(over.len());
+        drop(over);
+        if now >= self.decayed.saturating_add(self.shared.config.decay_interval) {
+            self.decayed = now;
+            self.shared.state.decay();
+        }
+        *self.shared.waits.lock() = self.executors.waits();
+    }
+
+    /// Begins what can begin.
+    fn go_on(&mut self) {
+        for sequence in self.shared.waiters.take_deserted() {
+            if self.shared.state.is_onboarding(sequence) {
+                for id in self.shared.state.cancel_block(sequence) {
+                    self.cancel(id);
+                }
+            }
+        }
+        self.erase();
+        loop {
+            let orders = self.shared.state.start(self.shared.now());
+            if orders.is_empty() {
+                break;
+            }
+            self.carry_out(orders);
+        }
+        self.relay();
+        for sequence in self.shared.waiters.awaited() {
+            if !self.shared.state.is_onboarding(sequence) {
+                self.shared.waiters.tell(sequence, || Arrival::Look);
+            }
+        }
+    }
+
+    /// Sends orders to the threads: those that lead down in batches, those that lead up one by one, for each may be given up.
+    fn carry_out(&mut self, orders: Vec<TransferOrder>) {
+        let mut batches: BTreeMap<BlockTier, (Vec<Option<Work>>, Vec<Job>)> = BTreeMap::new();
+        for order in orders {
+            if self.records.keep_back(&order) {
+                continue;
+            }
+            if self.executors.is_relay(&order) {
+                self.relays.wait(order);
+                continue;
+            }
+            match self.executors.job(&order) {
+                Err(error) => self.settle(&order, failed(&error), Some(&error)),
+                Ok((tier, job)) if order.id.route.is_up() => {
+                    self.submit(tier, vec![Some(Work::Copy(order))], vec![job]);
+                }
+                Ok((tier, job)) => {
+                    let (works, jobs) = batches.entry(tier).or_default();
+                    works.push(Some(Work::Copy(order)));
+                    jobs.push(job);
+                }
+            }
+        }
+        for (tier, (works, jobs)) in batches {
+            self.submit(tier, works, jobs);
+        }
+    }
+
+    fn relay(&mut self) {
+        while let Some((order, slot)) = self.relays.next() {
+            match Executors::fetch(&order, &self.relays.arena, slot) {
+                Ok((tier, job)) => {
+                    self.submit(tier, vec![Some(Work::Fetch(order, slot))], vec![job]);
+                }
+                Err(error) => {
+                    self.relays.give_back(slot);
+                    self.settle(&order, failed(&error), Some(&error));
+                }
+            }
+        }
+    }
+
+    /// Erases records of blocks that are not there any more.
+    fn erase(&mut self) {
+        for record in self.records.begin(ERASING_MAX) {
+            if self.is_stale(record) {
+                self.records.erasing(record);
+                let (tier, job) = Executors::erase(record);
+                self.submit(tier, vec![Some(Work::Erase(record))], vec![job]);
+            }
+        }
+    }
+
+    /// Whether a record is of no block: a transfer that writes there erases it by itself.
+    fn is_stale(&self, record: Record) -> bool {
+        let Record::Slot(slot, _) = record else { return true };
+        let slot = kvasir_blocks::SlotId(slot);
+        let state = self.shared.state.pool(BlockTier::Disk).and_then(|pool| pool.slot_state(slot));
+        matches!(state, Some(SlotState::Free | SlotState::Withdrawn))
+    }
+
+    fn submit(&mut self, tier: BlockTier, works: Vec<Option<Work>>, jobs: Vec<Job>) {
+        let Some(transfer) = self.executors.submit(tier, jobs) else {
+            self.shared.counters.executor_refusals.up();
+            for work in works.into_iter().flatten() {
+                self.on_work(work, Err(TransferError::Cancelled));
+            }
+            return;
+        };
+        for work in works.iter().flatten() {
+            if let Work::Copy(order) | Work::Fetch(order, _) | Work::Forward(order, _) = work {
+                self.cancels.insert(order.id, transfer.canceller());
+            }
+        }
+        self.running.push(Box::pin(step(works, transfer)));
+    }
+
+    fn cancel(&self, id: TransferId) {
+        if let Some(cancel) = self.cancels.get(&id) {
+            cancel.cancel();
+        }
+    }
+
+    fn on_step(&mut self, (mut works, transfer, done): Step) {
+        let Some(Done { index, job, result }) = done else {
+            // All have reported, or their threads are gone: nothing touches their slots.
+            for work in works.into_iter().flatten() {
+                self.on_work(work, Err(TransferError::Panicked));
+            }
+            return;
+        };
+        // The slots are free before their blocks are.
+        drop(job);
+        let work = works.get_mut(index).and_then(Option::take);
+        self.running.push(Box::pin(step(works, transfer)));
+        if let Some(work) = work {
+            self.on_work(work, result);
+        }
+    }
+
+    fn on_work(&mut self, work: Work, result: Result<Option<Sealed>, TransferError>) {
+        match work {
+            Work::Copy(order) => {
+                self.settle(&order, outcome(&order, &result), result.err().as_ref())
+            }
+            Work::Fetch(order, slot) => self.on_fetched(order, slot, result),
+            Work::Forward(order, slot) => {
+                self.relays.give_back(slot);
+                let outcome = match outcome(&order, &result) {
+                    // It was right when it came out of the source.
+                    Outcome::Corrupt { .. } => Outcome::Corrupt { side: Side::Destination },
+                    other @ (Outcome::Done { .. }
+                    | Outcome::Short { .. }
+                    | Outcome::Failed { .. }
+                    | Outcome::Cancelled) => other,
+                };
+                self.settle(&order, outcome, None);
+            }
+            Work::Erase(record) => {
+                match result {
+                    Ok(_) => self.shared.counters.erased.up(),
+                    Err(error) => {
+                        self.shared.counters.erase_failures.up();
+                        tracing::warn!(?record, %error, "record can't be erased, trying again");
+                        self.records.is_stale(record);
+                    }
+                }
+                let kept_back = self.records.ended(record);
+                self.carry_out(kept_back);
+            }
+        }
+    }
+
+    fn on_fetched(
+        &mut self,
+        order: TransferOrder,
+        slot: u32,
+        result: Result<Option<Sealed>, TransferError>,
+    ) {
+        let is_cancelled = self.cancels.get(&order.id).is_some_and(Cancel::is_cancelled);
+        let fetched = match result {
+            Err(error) => Err(error),
+            Ok(_) if is_cancelled => Err(TransferError::Cancelled),
+            Ok(_) => Executors::forward(&order, &self.relays.arena, slot),
+        };
+        match fetched {
+            Ok((tier, job)) => {
+                self.submit(tier, vec![Some(Work::Forward(order, slot))], vec![job]);
+            }
+            Err(error) => {
+                self.relays.give_back(slot);
+                self.settle(&order, failed(&error), Some(&error));
+            }
+        }
+    }
+
+    /// Tells the plan how a transfer ended, and whoever waits for it.
+    fn settle(&mut self, order: &TransferOrder, outcome: Outcome, error: Option<&TransferError>) {
+        self.cancels.remove(&order.id);
+        let shared = Arc::clone(&self.shared);
+        let route = order.id.route;
+        let source = shared.state.pool(route.from).filter(|_| error.is_some()).and_then(|pool| {
+            let found = pool.match_prefix(&[order.identity.sequence]).pop();
+            found.filter(|block| block.slot() == order.source)
+        });
+        let Some(settled) = shared.state.finish(order.id, outcome, shared.now()) else { return };
+        if settled.verdict != Verdict::Committed {
+            if let Some(record) =
+                Record::written_by(order).filter(|at| at.tier() == BlockTier::Disk)
+            {
+                self.records.is_stale(record);
+            }
+            let (verdict, sequence) = (&settled.verdict, order.identity.sequence);
+            tracing::debug!(%route, %sequence, ?verdict, ?error, "transfer brought nothing");
+        }
+        if let Some(source) = source {
+            let is_corrupt = settled.verdict == Verdict::Corrupt { side: Side::Source };
+            let is_local = route.from != BlockTier::Volume;
+            let is_gone = error.is_some_and(|error| is_unreadable(error, is_local));
+            if is_corrupt {
+                shared.report_corrupt(&source);
+            } else if route.is_up() && is_gone && source.withdraw() {
+                shared.counters.unreadable.up();
+            }
+            drop(source);
+            if let Some(record) = Record::read_by(order).filter(|_| is_corrupt || is_gone) {
+                self.records.is_stale(record);
+            }
+        }
+        if route.is_up() {
+            let (verdict, copy) = (settled.verdict, settled.copy);
+            let arrival = || Arrival::Settled(verdict, copy.clone());
+            shared.waiters.tell(order.identity.sequence, arrival);
+        }
+    }
+
+    fn tell_all(&self) {
+        for sequence in self.shared.waiters.awaited() {
+            self.shared.waiters.tell(sequence, || Arrival::Look);
+        }
+    }
+}

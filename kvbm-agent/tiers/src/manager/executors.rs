@@ -1,0 +1,143 @@
+//! The storages' threads, and what orders mean to them.
+
+use super::config::{ManagerConfig, TierStorages};
+use super::convert::{new_block, sealed_block};
+use super::error::StartError;
+use super::metrics::Waits;
+use super::records::Record;
+use crate::error::TransferError;
+use crate::executor::{Executor, ExecutorConfig, Job, Transfer};
+use crate::storage::{Place, Storage};
+use kvasir_blocks::{BlockTier, TransferOrder};
+use kvasir_memory::Arena;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Records that are erased at a time.
+pub(super) const ERASING_MAX: usize = 64;
+
+/// Storages with their threads, and memory.
+#[derive(Debug)]
+pub(super) struct Executors {
+    memory: BTreeMap<BlockTier, Arc<Arena>>,
+    storages: BTreeMap<BlockTier, Executor>,
+}
+
+/// The place of a block in a tier.
+fn place(tier: BlockTier, slot: u32) -> Place {
+    if tier == BlockTier::Volume { Place::Named } else { Place::Slot(slot) }
+}
+
+impl Executors {
+    /// Starts the threads of all storages.
+    pub(super) fn start(
+        config: &ManagerConfig,
+        storages: &TierStorages,
+    ) -> Result<Self, StartError> {
+        let mut memory = BTreeMap::new();
+        let mut all: BTreeMap<BlockTier, Arc<dyn Storage>> = BTreeMap::new();
+        if let Some(device) = &storages.device {
+            memory.insert(BlockTier::Device, Arc::clone(device));
+        }
+        if let Some(host) = &storages.host {
+            memory.insert(BlockTier::Host, Arc::clone(&host.arena));
+            all.insert(BlockTier::Host, Arc::clone(&host.storage));
+        }
+        if let Some(disk) = &storages.disk {
+            all.insert(BlockTier::Disk, Arc::clone(&disk.storage));
+        }
+        if let Some(volume) = &storages.volume {
+            all.insert(BlockTier::Volume, Arc::clone(volume));
+        }
+        // What the lanes may have in flight fits, so that nothing is refused.
+        let lanes = config.blocks.tiers.values().map(|tier| tier.lane.in_flight_transfers_max);
+        let waiting_blocks_max = lanes.sum::<usize>().saturating_mul(2) + ERASING_MAX;
+        let mut executors = BTreeMap::new();
+        for (tier, storage) in all {
+            let of_storage = ExecutorConfig {
+                name: format!("kvasir-{tier}"),
+                threads: config.threads,
+                waiting_blocks_max,
+                waiting_bytes_max: usize::MAX,
+            };
+            executors.insert(tier, Executor::start(storage, of_storage)?);
+        }
+        Ok(Self { memory, storages: executors })
+    }
+
+    /// Whether an order leads from one storage to another, with no memory at either end.
+    pub(super) fn is_relay(&self, order: &TransferOrder) -> bool {
+        let route = order.id.route;
+        !self.memory.contains_key(&route.from) && !self.memory.contains_key(&route.to)
+    }
+
+    /// What an order means to a storage's threads: to which, and the job.
+    ///
+    /// # Errors
+    /// If a slot is in use, or the block has no checksum to be verified by.
+    pub(super) fn job(&self, order: &TransferOrder) -> Result<(BlockTier, Job), TransferError> {
+        let route = order.id.route;
+        if route.is_up() {
+            let memory = self.memory.get(&route.to).ok_or(TransferError::Place)?;
+            let block = sealed_block(order).ok_or(TransferError::Missing)?;
+            let target = memory.write(order.destination.0)?;
+            let place = place(route.from, order.source.0);
+            return Ok((route.from, Job::Load { place, block, target }));
+        }
+        let memory = self.memory.get(&route.from).ok_or(TransferError::Place)?;
+        let source = memory.read(order.source.0)?;
+        let place = place(route.to, order.destination.0);
+        Ok((route.to, Job::Store { place, block: new_block(order), source }))
+    }
+
+    /// The first step of a relay: into a slot of the relays' memory.
+    ///
+    /// # Errors
+    /// As for [`job`](Self::job).
+    pub(super) fn fetch(
+        order: &TransferOrder,
+        relay: &Arc<Arena>,
+        slot: u32,
+    ) -> Result<(BlockTier, Job), TransferError> {
+        let from = order.id.route.from;
+        let block = sealed_block(order).ok_or(TransferError::Missing)?;
+        let target = relay.write(slot)?;
+        Ok((from, Job::Load { place: place(from, order.source.0), block, target }))
+    }
+
+    /// The second step of a relay: out of it.
+    pub(super) fn forward(
+        order: &TransferOrder,
+        relay: &Arc<Arena>,
+        slot: u32,
+    ) -> Result<(BlockTier, Job), TransferError> {
+        let to = order.id.route.to;
+        let source = relay.read(slot)?;
+        let place = place(to, order.destination.0);
+        Ok((to, Job::Store { place, block: new_block(order), source }))
+    }
+
+    /// How a record is erased.
+    pub(super) fn erase(record: Record) -> (BlockTier, Job) {
+        let (place, sequence) = match record {
+            Record::Slot(slot, sequence) => (Place::Slot(slot), sequence),
+            Record::Name(sequence) => (Place::Named, sequence),
+        };
+        (record.tier(), Job::Erase { place, sequence_hash: sequence.0 })
+    }
+
+    /// Hands a batch to a storage's threads. None if they refuse it, which gives its slots back.
+    pub(super) fn submit(&self, tier: BlockTier, jobs: Vec<Job>) -> Option<Transfer> {
+        self.storages.get(&tier)?.submit(jobs).ok()
+    }
+
+    /// What waits.
+    pub(super) fn waits(&self) -> BTreeMap<BlockTier, Waits> {
+        let wide = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        let of = |(tier, executor): (&BlockTier, &Executor)| {
+            let (blocks, bytes) = executor.waiting();
+            (*tier, Waits { blocks: wide(blocks), bytes: wide(bytes) })
+        };
+        self.storages.iter().map(of).collect()
+    }
+}

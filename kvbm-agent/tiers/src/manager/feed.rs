@@ -1,0 +1,63 @@
+//! What is registered where, as a stream: for the index.
+
+use super::error::FeedTaken;
+use super::shared::Shared;
+use kvasir_blocks::BlockEvent;
+use kvasir_blocks::events::Image;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+
+/// Most events of one step.
+const STEP_EVENTS_MAX: usize = 4_096;
+
+/// The next thing that a reader has to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FeedStep {
+    /// What changed, in order, without a gap to the step before.
+    Events(Vec<BlockEvent>),
+    /// Everything that is registered: it takes the place of all that was told before.
+    Image(Image),
+}
+
+/// Everything that is registered, then what changes. If the reader is too slow, it gets an image again; pools never wait for
+/// it.
+#[derive(Debug)]
+pub struct EventFeed {
+    shared: Arc<Shared>,
+    is_begun: bool,
+}
+
+impl EventFeed {
+    pub(super) fn take(shared: &Arc<Shared>) -> Result<Self, FeedTaken> {
+        if shared.is_feed_taken.swap(true, Ordering::AcqRel) {
+            return Err(FeedTaken);
+        }
+        Ok(Self { shared: Arc::clone(shared), is_begun: false })
+    }
+
+    /// The next step, when there is one. Dropping the future loses nothing.
+    pub async fn next(&mut self) -> FeedStep {
+        let events = self.shared.state.events();
+        if !self.is_begun {
+            self.is_begun = true;
+            return FeedStep::Image(events.image());
+        }
+        let ready = |context: &mut std::task::Context<'_>| {
+            if events.poll(context.waker()) { Poll::Ready(()) } else { Poll::Pending }
+        };
+        poll_fn(ready).await;
+        let mut step = Vec::new();
+        match events.read(STEP_EVENTS_MAX, &mut step) {
+            Ok(()) => FeedStep::Events(step),
+            Err(_overflowed) => FeedStep::Image(events.image()),
+        }
+    }
+}
+
+impl Drop for EventFeed {
+    fn drop(&mut self) {
+        self.shared.is_feed_taken.store(false, Ordering::Release);
+    }
+}

@@ -1,0 +1,69 @@
+//! What one session holds: slots that it writes, and blocks that it reads. No I/O, no clock.
+
+use super::memory::Fresh;
+use kvasir_blocks::TierBlock;
+use kvasir_memory::WriteSlot;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// A slot that an engine writes. Dropped, it is free.
+#[derive(Debug)]
+pub(super) struct Lease {
+    // Dropped before the slot is free.
+    pub(super) writer: WriteSlot,
+    pub(super) block: Fresh,
+    /// When the engine stops writing.
+    pub(super) deadline: Duration,
+}
+
+/// A block that an engine reads.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) block: TierBlock,
+    /// How often it was given to the session.
+    pub(super) times: u32,
+}
+
+/// What a session holds, by slot.
+#[derive(Debug, Default)]
+pub(super) struct Holdings {
+    pub(super) leases: BTreeMap<u32, Lease>,
+    pub(super) held: BTreeMap<u32, Held>,
+    /// Leases that are being committed at the moment.
+    pub(super) committing: usize,
+    pub(super) is_ended: bool,
+}
+
+impl Holdings {
+    /// Slots that are leased, those included that are being committed.
+    pub(super) fn leased(&self) -> usize {
+        self.leases.len() + self.committing
+    }
+
+    /// Holds a block once more.
+    pub(super) fn hold(&mut self, block: TierBlock) {
+        let slot = block.slot().0;
+        let held = self.held.entry(slot).or_insert(Held { block, times: 0 });
+        held.times = held.times.saturating_add(1);
+    }
+
+    /// Holds a block once less; it comes back when that was the last time. None if the slot is not held.
+    pub(super) fn release(&mut self, slot: u32) -> Option<Option<Held>> {
+        let held = self.held.get_mut(&slot)?;
+        held.times -= 1;
+        Some(if held.times == 0 { self.held.remove(&slot) } else { None })
+    }
+
+    /// Takes the leases that were over before `now - grace`: nobody writes their slots any more.
+    pub(super) fn take_over(&mut self, now: Duration, grace: Duration) -> Vec<Lease> {
+        let is_over = |_: &u32, lease: &mut Lease| lease.deadline.saturating_add(grace) <= now;
+        self.leases.extract_if(.., is_over).map(|(_, lease)| lease).collect()
+    }
+
+    /// Everything, for good.
+    pub(super) fn end(&mut self) -> (Vec<Lease>, Vec<Held>) {
+        self.is_ended = true;
+        let leases = std::mem::take(&mut self.leases).into_values().collect();
+        (leases, std::mem::take(&mut self.held).into_values().collect())
+    }
+}

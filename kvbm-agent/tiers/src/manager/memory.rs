@@ -1,0 +1,182 @@
+//! The tier that engines read and write: the nearest one.
+
+use crate::checksum::{Checksum, Summing};
+use kvasir_blocks::lifecycle::{Block, BlockRefused};
+use kvasir_blocks::plan::AnyTier;
+use kvasir_blocks::{
+    BlockIdentity, BlockPool, BlockTier, Device, Exhausted, Host, KvBlockManagerState,
+    MutableBlock, Priority, RegisterError, Registration, SlotId, TierBlock,
+};
+use kvasir_memory::{AccessError, Arena, ReadSlot};
+use kvasir_proto::types::SequenceHash;
+use std::sync::Arc;
+
+/// Bytes that are copied at a time where a slot is no slice.
+const PIECE_BYTES: usize = 16 << 10;
+
+/// What became of a committed block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CommitKind {
+    /// It is the first of its content, in its own slot.
+    New,
+    /// Its slot keeps it, beside the first of its content, which others find.
+    Duplicate,
+    /// Its slot is free again: the first of its content, in another slot, is the one that counts.
+    Existing,
+}
+
+/// A slot that its owner fills, in the tier of the engines.
+#[derive(Debug)]
+pub(super) enum Fresh {
+    Device(MutableBlock<Device>),
+    Host(MutableBlock<Host>),
+}
+
+/// Why a block was not registered.
+#[derive(Debug)]
+pub(super) enum Refused {
+    Identity,
+    Register(RegisterError),
+}
+
+#[derive(Debug)]
+enum Pool {
+    Device(BlockPool<Device>),
+    Host(BlockPool<Host>),
+}
+
+/// The engines' tier: its pool and its bytes.
+#[derive(Debug)]
+pub(super) struct EngineMemory {
+    pool: Pool,
+    pub(super) arena: Arc<Arena>,
+}
+
+impl EngineMemory {
+    /// Device memory if there is some, else host memory.
+    pub(super) fn new(
+        state: &KvBlockManagerState,
+        device: Option<&Arc<Arena>>,
+        host: Option<&Arc<Arena>>,
+    ) -> Option<Self> {
+        let (pool, arena) = match (state.device(), state.host()) {
+            (Some(pool), _) => (Pool::Device(pool.clone()), device?),
+            (None, Some(pool)) => (Pool::Host(pool.clone()), host?),
+            (None, None) => return None,
+        };
+        Some(Self { pool, arena: Arc::clone(arena) })
+    }
+
+    pub(super) const fn tier(&self) -> BlockTier {
+        match self.pool {
+            Pool::Device(_) => BlockTier::Device,
+            Pool::Host(_) => BlockTier::Host,
+        }
+    }
+
+    pub(super) fn allocate(&self, count: usize) -> Result<Vec<Fresh>, Exhausted> {
+        Ok(match &self.pool {
+            Pool::Device(pool) => {
+                pool.get_mutable_blocks(count)?.blocks.into_iter().map(Fresh::Device).collect()
+            }
+            Pool::Host(pool) => {
+                pool.get_mutable_blocks(count)?.blocks.into_iter().map(Fresh::Host).collect()
+            }
+        })
+    }
+
+    /// The leading blocks that are here, in use from now on.
+    pub(super) fn match_prefix(&self, sequences: &[SequenceHash]) -> Vec<TierBlock> {
+        match &self.pool {
+            Pool::Device(pool) => {
+                pool.match_prefix(sequences).into_iter().map(Device::wrap).collect()
+            }
+            Pool::Host(pool) => pool.match_prefix(sequences).into_iter().map(Host::wrap).collect(),
+        }
+    }
+}
+
+impl Fresh {
+    pub(super) fn slot(&self) -> SlotId {
+        match self {
+            Self::Device(block) => block.slot(),
+            Self::Host(block) => block.slot(),
+        }
+    }
+
+    /// Registers the block, whose bytes are in its slot. If that is refused, it comes back.
+    pub(super) fn register(
+        self,
+        identity: BlockIdentity,
+        checksum: Checksum,
+        priority: Priority,
+    ) -> Result<(CommitKind, TierBlock), (Refused, Self)> {
+        let checksum = kvasir_blocks::Checksum(checksum.0);
+        match self {
+            Self::Device(block) => register(block, identity, checksum, priority)
+                .map_err(|(refused, block)| (refused, Self::Device(block))),
+            Self::Host(block) => register(block, identity, checksum, priority)
+                .map_err(|(refused, block)| (refused, Self::Host(block))),
+        }
+    }
+}
+
+fn register<T: AnyTier>(
+    block: MutableBlock<T>,
+    identity: BlockIdentity,
+    checksum: kvasir_blocks::Checksum,
+    priority: Priority,
+) -> Result<(CommitKind, TierBlock), (Refused, MutableBlock<T>)> {
+    let complete = block.complete(identity);
+    let complete = complete.map_err(|BlockRefused { block, .. }| (Refused::Identity, block))?;
+    let complete = complete.with_checksum(Some(checksum)).with_priority(priority);
+    match complete.register() {
+        Ok(Registration::New(block)) => Ok((CommitKind::New, T::wrap(block))),
+        Ok(Registration::Duplicate(block)) => Ok((CommitKind::Duplicate, T::wrap(block))),
+        Ok(Registration::Existing(block)) => Ok((CommitKind::Existing, T::wrap(block))),
+        Err(BlockRefused { reason, block }) => Err((Refused::Register(reason), block.reset())),
+    }
+}
+
+/// Shows the first `bytes` of a slot, in order.
+fn each_piece(
+    slot: &ReadSlot,
+    bytes: usize,
+    mut look: impl FnMut(&[u8]),
+) -> Result<(), AccessError> {
+    AccessError::check(0, bytes, slot.block_bytes())?;
+    if let Some(block) = slot.as_slice() {
+        look(block.get(..bytes).unwrap_or_default());
+        return Ok(());
+    }
+    let mut buffer = [0; PIECE_BYTES];
+    for at in (0..bytes).step_by(PIECE_BYTES) {
+        let piece = buffer.get_mut(..PIECE_BYTES.min(bytes - at)).unwrap_or_default();
+        slot.read(at, piece)?;
+        look(piece);
+    }
+    Ok(())
+}
+
+/// What the first `bytes` of a slot add up to, as a block.
+pub(super) fn sum(
+    slot: &ReadSlot,
+    bytes: usize,
+    sequence: SequenceHash,
+) -> Result<Checksum, AccessError> {
+    let mut summing = Summing::new();
+    each_piece(slot, bytes, |piece| summing.update(piece))?;
+    Ok(summing.seal(sequence.0))
+}
+
+/// A copy of the first `bytes` of a slot, with what the copy adds up to.
+pub(super) fn copy_out(
+    slot: &ReadSlot,
+    bytes: usize,
+    sequence: SequenceHash,
+) -> Result<(Vec<u8>, Checksum), AccessError> {
+    let mut copy = Vec::with_capacity(bytes);
+    each_piece(slot, bytes, |piece| copy.extend_from_slice(piece))?;
+    let checksum = Checksum::of(sequence.0, &copy);
+    Ok((copy, checksum))
+}

@@ -1,0 +1,58 @@
+//! Memory for transfers between two tiers that are not memory: a block goes in, and out again.
+
+use super::config::ManagerConfig;
+use super::error::StartError;
+use kvasir_blocks::TransferOrder;
+use kvasir_memory::{Arena, SlotLayout, StorageAllocator, SystemAllocator};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What direct I/O needs.
+const ALIGNMENT_BYTES: usize = 4_096;
+
+/// The slots of relays, and who waits for one. As many wait as lanes have in flight.
+#[derive(Debug)]
+pub(super) struct Relays {
+    pub(super) arena: Arc<Arena>,
+    free: Vec<u32>,
+    waiting: VecDeque<TransferOrder>,
+}
+
+impl Relays {
+    pub(super) fn new(config: &ManagerConfig, block_bytes: usize) -> Result<Self, StartError> {
+        let slots = config.relay_slots.max(1);
+        let refused = |reason: String| StartError::Relay { slots, reason };
+        let layout = SlotLayout::aligned(block_bytes, ALIGNMENT_BYTES, slots);
+        let layout = layout.map_err(|error| refused(error.to_string()))?;
+        let bytes = layout.bytes().map_err(|error| refused(error.to_string()))?;
+        let region = SystemAllocator.allocate(bytes, ALIGNMENT_BYTES);
+        let region = region.map_err(|error| refused(error.to_string()))?;
+        let arena = Arena::new(region, layout).map_err(|error| refused(error.to_string()))?;
+        Ok(Self { arena, free: (0..slots).rev().collect(), waiting: VecDeque::new() })
+    }
+
+    pub(super) fn wait(&mut self, order: TransferOrder) {
+        self.waiting.push_back(order);
+    }
+
+    /// The next order that has a slot now.
+    pub(super) fn next(&mut self) -> Option<(TransferOrder, u32)> {
+        let slot = self.free.pop()?;
+        match self.waiting.pop_front() {
+            Some(order) => Some((order, slot)),
+            None => {
+                self.free.push(slot);
+                None
+            }
+        }
+    }
+
+    /// Nobody gets a slot any more.
+    pub(super) fn give_up(&mut self) -> VecDeque<TransferOrder> {
+        std::mem::take(&mut self.waiting)
+    }
+
+    pub(super) fn give_back(&mut self, slot: u32) {
+        self.free.push(slot);
+    }
+}

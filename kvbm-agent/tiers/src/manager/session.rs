@@ -1,0 +1,406 @@
+//! What one engine does with the manager.
+
+use super::error::{AllocateError, CommitError, ReadError, SessionError};
+use super::leases::{Holdings, Lease};
+use super::memory::{CommitKind, Refused, copy_out, sum};
+use super::shared::Shared;
+use crate::checksum::Checksum;
+use kvasir_blocks::{BlockIdentity, BlockTier, Priority, SlotId, TierBlock};
+use kvasir_memory::{AccessError, ReadSlot};
+use kvasir_proto::types::SequenceHash;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A slot that the session may write until its lease ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LeasedSlot {
+    /// Which slot of the engines' memory.
+    pub slot: SlotId,
+}
+
+/// A block that is to be committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Commit {
+    /// What it is.
+    pub identity: BlockIdentity,
+    /// What the engine says that its bytes add up to, if it knows: then a wrong copy into the slot is noticed, too.
+    pub checksum: Option<Checksum>,
+    /// How much it is worth keeping.
+    pub priority: Priority,
+}
+
+/// A block that the session holds: its slot stays as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeldBlock {
+    /// Its slot in the engines' memory.
+    pub slot: SlotId,
+    /// What it is.
+    pub identity: BlockIdentity,
+    /// What its bytes add up to.
+    pub checksum: Checksum,
+    /// The tier in which it was found.
+    pub found_in: BlockTier,
+}
+
+/// A committed block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Committed {
+    /// What became of it.
+    pub kind: CommitKind,
+    /// The block that counts, held by the session.
+    pub block: HeldBlock,
+}
+
+/// What one engine holds, and what it may do. Dropping it without [`end`](Self::end) says that the engine was lost: blocks
+/// are released at once, and slots that it may still write when lease and grace are over.
+#[derive(Debug)]
+pub struct Session {
+    seat: Arc<Seat>,
+}
+
+/// What the manager knows of a session.
+#[derive(Debug)]
+pub(super) struct Seat {
+    pub(super) shared: Arc<Shared>,
+    name: String,
+    holdings: Mutex<Holdings>,
+}
+
+impl Seat {
+    pub(super) fn new(shared: Arc<Shared>, name: String) -> Self {
+        Self { shared, name, holdings: Mutex::default() }
+    }
+
+    /// Frees the slots of leases that have ended, after their grace.
+    pub(super) fn expire(&self, now: Duration) {
+        let over = self.holdings.lock().take_over(now, self.shared.config.lease_grace);
+        for lease in &over {
+            let (session, slot) = (&*self.name, lease.block.slot().0);
+            tracing::warn!(session, slot, "lease is over, slot is free again");
+        }
+        self.shared.counters.leases_over.add_len(over.len());
+    }
+
+    /// Releases everything at once.
+    pub(super) fn end(&self) {
+        let (leases, held) = self.holdings.lock().end();
+        drop((leases, held));
+        self.shared.wake.notify_one();
+    }
+
+    fn lose(&self) {
+        let (leases, held) = {
+            let mut holdings = self.holdings.lock();
+            if holdings.is_ended {
+                return;
+            }
+            holdings.end()
+        };
+        self.shared.counters.sessions_lost.up();
+        self.shared.orphans.lock().extend(leases);
+        drop(held);
+        self.shared.wake.notify_one();
+    }
+
+    fn check(&self, holdings: &Holdings) -> Result<(), SessionError> {
+        if holdings.is_ended {
+            return Err(SessionError::Ended);
+        }
+        if self.shared.is_stopping() {
+            return Err(SessionError::Stopping);
+        }
+        Ok(())
+    }
+
+    /// Holds a block for the session. None if its checksum is not known: such a block is not given out.
+    ///
+    /// # Errors
+    /// If the session has ended, which releases the block.
+    pub(super) fn hold(
+        &self,
+        block: TierBlock,
+        found_in: BlockTier,
+    ) -> Result<Option<HeldBlock>, SessionError> {
+        let Some(checksum) = block.checksum() else { return Ok(None) };
+        let (slot, identity) = (block.slot(), *block.identity());
+        let mut holdings = self.holdings.lock();
+        if let Err(ended) = self.check(&holdings) {
+            drop(holdings);
+            return Err(ended);
+        }
+        holdings.hold(block);
+        Ok(Some(HeldBlock { slot, identity, checksum: Checksum(checksum.0), found_in }))
+    }
+
+    /// How many more blocks it may hold.
+    ///
+    /// # Errors
+    /// If the session has ended.
+    pub(super) fn room(&self) -> Result<usize, SessionError> {
+        let holdings = self.holdings.lock();
+        self.check(&holdings)?;
+        Ok(self.shared.config.session.held_blocks_max.saturating_sub(holdings.held.len()))
+    }
+}
+
+impl Session {
+    pub(super) fn new(seat: Arc<Seat>) -> Self {
+        Self { seat }
+    }
+
+    pub(super) fn seat(&self) -> &Arc<Seat> {
+        &self.seat
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.seat.shared
+    }
+
+    /// What it is called in logs.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.seat.name
+    }
+
+    /// Leases `count` slots for writing, or none. When the lease ends, the engine must have stopped to write.
+    ///
+    /// # Errors
+    /// [`AllocateError`] names what to do about it.
+    pub fn allocate(
+        &self,
+        count: usize,
+        lease: Duration,
+    ) -> Result<Vec<LeasedSlot>, AllocateError> {
+        let shared = self.shared();
+        let (max, slots_max) = (shared.config.lease_max, shared.config.session.leased_slots_max);
+        if count == 0 {
+            return Err(AllocateError::Nothing);
+        }
+        if lease.is_zero() || lease > max {
+            return Err(AllocateError::Lease { lease, max });
+        }
+        let mut holdings = self.seat.holdings.lock();
+        self.seat.check(&holdings)?;
+        let leased = holdings.leased();
+        if leased.saturating_add(count) > slots_max {
+            return Err(AllocateError::Limit { count, leased, max: slots_max });
+        }
+        let deadline = shared.now().saturating_add(lease);
+        let mut slots = Vec::with_capacity(count);
+        for block in shared.memory.allocate(count)? {
+            let slot = block.slot();
+            // Whoever had the slot before has let go of it before it was free.
+            let Ok(writer) = shared.memory.arena.write(slot.0) else {
+                tracing::error!(slot = slot.0, "a free slot is in use, which is a defect");
+                continue;
+            };
+            holdings.leases.insert(slot.0, Lease { writer, block, deadline });
+            slots.push(LeasedSlot { slot });
+        }
+        shared.counters.leases.add_len(slots.len());
+        Ok(slots)
+    }
+
+    /// Copies bytes into a leased slot: for engines that do not map the memory.
+    ///
+    /// # Errors
+    /// If the slot is not leased, or the range does not lie in a block.
+    pub fn write(&self, slot: SlotId, offset: usize, bytes: &[u8]) -> Result<(), ReadError> {
+        let mut holdings = self.seat.holdings.lock();
+        self.seat.check(&holdings)?;
+        let lease = holdings.leases.get_mut(&slot.0);
+        let lease = lease.ok_or(ReadError::NotHeld { slot: slot.0 })?;
+        Ok(lease.writer.write(offset, bytes)?)
+    }
+
+    /// Sums up the bytes of a leased slot and registers them as a block, which the session holds from then on. Blocks the
+    /// thread for as long as it takes to read the block.
+    ///
+    /// # Errors
+    /// [`CommitError`]. Unless the lease is over, the slot stays leased.
+    pub fn commit(&self, slot: SlotId, commit: &Commit) -> Result<Committed, CommitError> {
+        let committed = self.try_commit(slot, commit);
+        let counters = &self.shared().counters;
+        match &committed {
+            Ok(Committed { kind: CommitKind::New, .. }) => counters.commits_new.up(),
+            Ok(Committed { kind: CommitKind::Duplicate, .. }) => counters.commits_duplicate.up(),
+            Ok(Committed { kind: CommitKind::Existing, .. }) => counters.commits_existing.up(),
+            Err(_) => counters.commits_refused.up(),
+        }
+        committed
+    }
+
+    fn try_commit(&self, slot: SlotId, commit: &Commit) -> Result<Committed, CommitError> {
+        let shared = self.shared();
+        let Lease { writer, block, deadline } = self.take_lease(slot)?;
+        // From here on nobody writes the slot through this process.
+        let reader = writer.into_read();
+        let found = sum(&reader, shared.block_bytes(), commit.identity.sequence);
+        drop(reader);
+        let checked = found.map_err(|error| unreadable_slot(slot, &error)).and_then(|found| {
+            match commit.checksum.filter(|stated| *stated != found) {
+                Some(stated) => Err(CommitError::Checksum { stated: stated.0, found: found.0 }),
+                None => Ok(found),
+            }
+        });
+        let (refused, block) = match checked {
+            Err(refused) => (refused, block),
+            Ok(found) => match block.register(commit.identity, found, commit.priority) {
+                Ok((kind, block)) => return self.hold_committed(kind, block, commit),
+                Err((Refused::Identity, block)) => (CommitError::Identity, block),
+                Err((Refused::Register(error), block)) => (error.into(), block),
+            },
+        };
+        // The slot is this session's, so nobody else holds it.
+        let writer = shared.memory.arena.write(slot.0);
+        let mut holdings = self.seat.holdings.lock();
+        holdings.committing -= 1;
+        if let (Ok(writer), false) = (writer, holdings.is_ended) {
+            holdings.leases.insert(slot.0, Lease { writer, block, deadline });
+        }
+        Err(refused)
+    }
+
+    fn take_lease(&self, slot: SlotId) -> Result<Lease, CommitError> {
+        let shared = self.shared();
+        let mut holdings = self.seat.holdings.lock();
+        self.seat.check(&holdings)?;
+        let max = shared.config.session.held_blocks_max;
+        if holdings.held.len() + holdings.committing >= max {
+            return Err(CommitError::Limit { max });
+        }
+        let slot = slot.0;
+        let lease = holdings.leases.get(&slot).ok_or(CommitError::NotLeased { slot })?;
+        if lease.deadline <= shared.now() {
+            return Err(CommitError::LeaseOver { slot });
+        }
+        let lease = holdings.leases.remove(&slot).ok_or(CommitError::NotLeased { slot })?;
+        holdings.committing += 1;
+        Ok(lease)
+    }
+
+    fn hold_committed(
+        &self,
+        kind: CommitKind,
+        block: TierBlock,
+        commit: &Commit,
+    ) -> Result<Committed, CommitError> {
+        let shared = self.shared();
+        shared.offer(&block, commit.priority);
+        self.seat.holdings.lock().committing -= 1;
+        let slot = block.slot();
+        let held = self.seat.hold(block, shared.memory.tier())?;
+        // A committed block has a checksum, unless it proved wrong this very moment.
+        let block = held.ok_or_else(|| CommitError::Unreadable {
+            slot: slot.0,
+            reason: "the block was withdrawn meanwhile".to_owned(),
+        })?;
+        Ok(Committed { kind, block })
+    }
+
+    /// Gives a leased slot back: the engine writes it no more. Whether it was leased.
+    pub fn abort(&self, slot: SlotId) -> bool {
+        let lease = self.seat.holdings.lock().leases.remove(&slot.0);
+        let was_leased = lease.is_some();
+        drop(lease);
+        if was_leased {
+            self.shared().counters.leases_aborted.up();
+            self.shared().wake.notify_one();
+        }
+        was_leased
+    }
+
+    /// The leading blocks of a prompt that are in the engines' memory already, held from now on, as far as the session's
+    /// limit allows.
+    ///
+    /// # Errors
+    /// If the session has ended.
+    pub fn hold_prefix(&self, sequences: &[SequenceHash]) -> Result<Vec<HeldBlock>, SessionError> {
+        let shared = self.shared();
+        let wanted = sequences.get(..self.seat.room()?).unwrap_or(sequences);
+        let mut held = Vec::new();
+        for block in shared.memory.match_prefix(wanted) {
+            shared.offer(&block, Priority::default());
+            let Some(block) = self.seat.hold(block, shared.memory.tier())? else { break };
+            held.push(block);
+        }
+        Ok(held)
+    }
+
+    /// A copy of a held block, verified. Blocks the thread for as long as it takes to copy it.
+    ///
+    /// # Errors
+    /// [`ReadError::Corrupt`] if the bytes are wrong: nobody is given them, and the block is withdrawn.
+    pub fn read(&self, slot: SlotId) -> Result<Vec<u8>, ReadError> {
+        self.verified(slot, copy_out).map(|(copy, _)| copy)
+    }
+
+    /// Verifies a held block where it is: for engines that read the memory themselves.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    pub fn verify(&self, slot: SlotId) -> Result<Checksum, ReadError> {
+        let in_place = |reader: &ReadSlot, bytes, sequence| {
+            sum(reader, bytes, sequence).map(|found| ((), found))
+        };
+        self.verified(slot, in_place).map(|((), found)| found)
+    }
+
+    fn verified<T>(
+        &self,
+        slot: SlotId,
+        read: impl FnOnce(&ReadSlot, usize, SequenceHash) -> Result<(T, Checksum), AccessError>,
+    ) -> Result<(T, Checksum), ReadError> {
+        let shared = self.shared();
+        let block = {
+            let holdings = self.seat.holdings.lock();
+            self.seat.check(&holdings)?;
+            let held = holdings.held.get(&slot.0).ok_or(ReadError::NotHeld { slot: slot.0 })?;
+            // One more handle: the slot stays the block's until the bytes are out, whoever releases it.
+            held.block.clone()
+        };
+        let slot = slot.0;
+        let unreadable = |reason: String| ReadError::Unreadable { slot, reason };
+        let reader = shared.memory.arena.read(slot);
+        let reader = reader.map_err(|error| unreadable(error.to_string()))?;
+        let sequence = block.identity().sequence;
+        let outcome = read(&reader, shared.block_bytes(), sequence);
+        drop(reader);
+        let (bytes, found) = outcome.map_err(|error| unreadable(error.to_string()))?;
+        let stated = block.checksum().map(|checksum| Checksum(checksum.0));
+        if stated != Some(found) {
+            if block.withdraw() {
+                shared.report_corrupt(&block);
+            }
+            return Err(ReadError::Corrupt { slot });
+        }
+        shared.counters.reads_verified.up();
+        Ok((bytes, found))
+    }
+
+    /// Releases a block that was given to the session once. Whether it was held.
+    pub fn release(&self, slot: SlotId) -> bool {
+        let released = self.seat.holdings.lock().release(slot.0);
+        let was_held = released.is_some();
+        if let Some(Some(held)) = released {
+            self.shared().release(held);
+        }
+        was_held
+    }
+
+    /// Ends the session: the engine reads and writes nothing any more, and all is released at once.
+    pub fn end(&self) {
+        self.seat.end();
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.seat.lose();
+    }
+}
+
+fn unreadable_slot(slot: SlotId, error: &AccessError) -> CommitError {
+    CommitError::Unreadable { slot: slot.0, reason: error.to_string() }
+}

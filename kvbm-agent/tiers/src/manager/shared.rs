@@ -1,0 +1,121 @@
+//! What sessions and the driver have in common.
+
+use super::config::ManagerConfig;
+use super::counters::Counters;
+use super::leases::{Held, Lease};
+use super::memory::EngineMemory;
+use super::metrics::{ManagerMetrics, Waits};
+use super::waiters::Waiters;
+use kvasir_blocks::{BlockTier, KvBlockManagerState, Priority, TierBlock};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// State, counters, and the way to wake the driver.
+pub(super) struct Shared {
+    pub(super) config: ManagerConfig,
+    pub(super) state: KvBlockManagerState,
+    pub(super) memory: EngineMemory,
+    pub(super) waiters: Arc<Waiters>,
+    pub(super) counters: Counters,
+    /// Wakes the driver.
+    pub(super) wake: Notify,
+    /// Leases of sessions that were lost, until their grace is over.
+    pub(super) orphans: Mutex<Vec<Lease>>,
+    pub(super) waits: Mutex<BTreeMap<BlockTier, Waits>>,
+    pub(super) is_feed_taken: AtomicBool,
+    is_stopping: AtomicBool,
+    began: Instant,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("Shared").field("memory", &self.memory.tier()).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub(super) fn new(
+        config: ManagerConfig,
+        state: KvBlockManagerState,
+        memory: EngineMemory,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            config,
+            state,
+            memory,
+            waiters: Arc::default(),
+            counters: Counters::default(),
+            wake: Notify::new(),
+            orphans: Mutex::default(),
+            waits: Mutex::default(),
+            is_feed_taken: AtomicBool::new(false),
+            is_stopping: AtomicBool::new(false),
+            began: Instant::now(),
+        })
+    }
+
+    /// Time since the manager began: the clock of the pools.
+    pub(super) fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
+    }
+
+    pub(super) fn begin_stopping(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+        self.wake.notify_one();
+    }
+
+    /// Bytes of a block.
+    pub(super) fn block_bytes(&self) -> usize {
+        usize::try_from(self.state.config().layout.block_bytes()).unwrap_or(usize::MAX)
+    }
+
+    /// Offers a block of the engines' memory to the tier below, if that is wished.
+    pub(super) fn offer(&self, block: &TierBlock, priority: Priority) {
+        if !self.config.is_offloading {
+            return;
+        }
+        match block {
+            TierBlock::Device(block) => drop(self.state.offload(block, priority)),
+            TierBlock::Host(block) => drop(self.state.offload(block, priority)),
+            TierBlock::Disk(_) | TierBlock::Volume(_) => return,
+        }
+        self.wake.notify_one();
+    }
+
+    /// Wrong bytes were found in a tier: counts and tells it. Whoever found them withdraws the block.
+    pub(super) fn report_corrupt(&self, block: &TierBlock) {
+        let tier = block.tier();
+        self.counters.corrupt(tier).up();
+        let sequence = block.identity().sequence;
+        tracing::error!(%tier, %sequence, slot = block.slot().0, "block has wrong bytes, withdrawn");
+    }
+
+    /// Gives a block that a session held back, so that its slot may be used.
+    pub(super) fn release(&self, held: Held) {
+        drop(held);
+        self.wake.notify_one();
+    }
+
+    pub(super) fn metrics(&self, open_sessions: usize) -> ManagerMetrics {
+        let corrupt = |tier| (tier, self.counters.corrupt(tier).get());
+        ManagerMetrics {
+            blocks: self.state.stats(),
+            sessions: self.counters.sessions(open_sessions),
+            commits: self.counters.commits(),
+            onboards: self.counters.onboards(),
+            transfers: self.counters.transfers(),
+            corrupt: BlockTier::ALL.into_iter().map(corrupt).collect(),
+            waits: self.waits.lock().clone(),
+        }
+    }
+}

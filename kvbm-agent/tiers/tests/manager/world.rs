@@ -1,0 +1,231 @@
+//! A manager with small tiers, and blocks whose bytes follow from their names.
+
+use kvasir_blocks::{
+    BlockIdentity, BlockTier, KvBlockManagerConfig, LayoutConfig, Priority, manager::TierConfig,
+};
+use kvasir_memory::{Arena, ReadSlot, SlotLayout, StorageAllocator, SystemAllocator, WriteSlot};
+use kvasir_proto::types::{LocalHash, SequenceHash};
+use kvasir_tiers::disk::Medium;
+use kvasir_tiers::faults::{FaultyMedium, FaultyStorage, Plan, damage_host};
+use kvasir_tiers::manager::{
+    Commit, DiskTier, HostTier, KvBlockManager, ManagerConfig, OnboardRequest, Session,
+    TierStorages,
+};
+use kvasir_tiers::{
+    Cancel, DiskConfig, DiskStorage, Fingerprint, HostStorage, NewBlock, Place, Sealed, Storage,
+    StorageKind, TransferError,
+};
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Bytes of a block.
+pub(crate) const BLOCK_BYTES: usize = 8192;
+
+/// How many blocks each tier has; none where there is no such tier.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sizes {
+    pub(crate) device: u32,
+    pub(crate) host: u32,
+    pub(crate) disk: u32,
+}
+
+/// Two layers of keys and values of 16 tokens, 64 elements of 2 bytes each.
+pub(crate) fn layout() -> LayoutConfig {
+    LayoutConfig {
+        num_blocks: 1,
+        num_layers: 2,
+        outer_dim: 2,
+        page_size: 16,
+        inner_dim: 64,
+        dtype_width_bytes: 2,
+        alignment_bytes: 4096,
+        base_offset_bytes: 0,
+    }
+}
+
+pub(crate) fn config(sizes: Sizes) -> ManagerConfig {
+    let mut blocks = KvBlockManagerConfig::new(layout());
+    for (tier, count) in [
+        (BlockTier::Device, sizes.device),
+        (BlockTier::Host, sizes.host),
+        (BlockTier::Disk, sizes.disk),
+    ] {
+        if count > 0 {
+            blocks = blocks.with_tier(tier, TierConfig::new(count));
+        }
+    }
+    ManagerConfig { lease_grace: Duration::from_millis(1), ..ManagerConfig::new(blocks) }
+}
+
+pub(crate) fn arena(slots: u32) -> Arc<Arena> {
+    let layout = SlotLayout::aligned(BLOCK_BYTES, 4096, slots).expect("a layout");
+    let region = SystemAllocator.allocate(layout.bytes().expect("bytes"), 4096).expect("memory");
+    Arena::new(region, layout).expect("an arena")
+}
+
+pub(crate) fn disk_config(path: &Path, slots: u32) -> DiskConfig {
+    DiskConfig {
+        path: path.to_path_buf(),
+        block_bytes: BLOCK_BYTES,
+        slots,
+        fingerprint: Fingerprint([7; 32]),
+        description: "blocks of tests".to_owned(),
+        direct: false,
+    }
+}
+
+/// Storages, with faults below their checksums.
+pub(crate) fn storages(sizes: Sizes, disk: &Path, faults: &Faults) -> TierStorages {
+    let device = (sizes.device > 0).then(|| arena(sizes.device));
+    let host = (sizes.host > 0).then(|| {
+        let arena = arena(sizes.host);
+        let host = HostStorage::new(Arc::clone(&arena));
+        let damage = damage_host(&host);
+        let storage =
+            Arc::new(FaultyStorage::new(Arc::new(host), Arc::clone(&faults.host), damage));
+        let storage: Arc<dyn Storage> =
+            if faults.is_planted { Arc::new(Unchecked { inner: storage }) } else { storage };
+        HostTier { arena, storage }
+    });
+    let disk = (sizes.disk > 0).then(|| open_disk(sizes, disk, faults));
+    TierStorages { device, host, disk, volume: None }
+}
+
+fn open_disk(sizes: Sizes, path: &Path, faults: &Faults) -> DiskTier {
+    // The table comes first; its bits stay as they are, for a record that is damaged is a block that is lost.
+    let is_table = AtomicBool::new(true);
+    let through = |file: File| -> Box<dyn Medium> {
+        let is_table = is_table.swap(false, Ordering::Relaxed);
+        let plan = if is_table { &faults.table } else { &faults.disk };
+        Box::new(FaultyMedium::new(Box::new(file), Arc::clone(plan)))
+    };
+    let opened = DiskStorage::open_through(&disk_config(path, sizes.disk), 1, through);
+    let mut tier = DiskTier::from(opened.expect("a disk"));
+    let none = Box::new(|_, _| {});
+    tier.storage = Arc::new(FaultyStorage::new(tier.storage, Arc::clone(&faults.transfers), none));
+    tier
+}
+
+/// The plans of faults.
+#[derive(Debug)]
+pub(crate) struct Faults {
+    pub(crate) host: Arc<Plan>,
+    pub(crate) disk: Arc<Plan>,
+    pub(crate) table: Arc<Plan>,
+    pub(crate) transfers: Arc<Plan>,
+    /// Bits that are flipped where nobody checks any more: the engine must notice.
+    pub(crate) is_planted: bool,
+}
+
+impl Faults {
+    pub(crate) fn none() -> Self {
+        let plan = || Plan::new(0, kvasir_tiers::faults::Rates::default());
+        Self { host: plan(), disk: plan(), table: plan(), transfers: plan(), is_planted: false }
+    }
+
+    pub(crate) fn all(&self) -> [&Arc<Plan>; 4] {
+        [&self.host, &self.disk, &self.table, &self.transfers]
+    }
+}
+
+pub(crate) fn start(sizes: Sizes, disk: &Path) -> KvBlockManager {
+    KvBlockManager::start(config(sizes), &storages(sizes, disk, &Faults::none()))
+        .expect("a manager")
+}
+
+/// A conversation: blocks that follow one another.
+pub(crate) fn chain(seed: u64, blocks: u64) -> Vec<BlockIdentity> {
+    let locals: Vec<LocalHash> = (0..blocks).map(|at| LocalHash(seed * 1_000_003 + at)).collect();
+    BlockIdentity::chain(&locals).collect()
+}
+
+pub(crate) fn names(chain: &[BlockIdentity]) -> Vec<SequenceHash> {
+    chain.iter().map(|block| block.sequence).collect()
+}
+
+/// The bytes of a block.
+pub(crate) fn bytes_of(sequence: SequenceHash) -> Vec<u8> {
+    let words = (0_u64..).map(|at| {
+        (sequence.0 ^ at.wrapping_mul(0x9E37_79B9_7F4A_7C15)).wrapping_mul(0xD6E8_FEB8_6659_FD93)
+    });
+    words.flat_map(u64::to_le_bytes).take(BLOCK_BYTES).collect()
+}
+
+pub(crate) fn commit(block: &BlockIdentity) -> Commit {
+    Commit { identity: *block, checksum: None, priority: Priority::default() }
+}
+
+/// Computes blocks and commits them; they stay held.
+pub(crate) fn fill(session: &Session, chain: &[BlockIdentity]) {
+    let slots = session.allocate(chain.len(), Duration::from_secs(30)).expect("slots");
+    for (leased, block) in slots.iter().zip(chain) {
+        session.write(leased.slot, 0, &bytes_of(block.sequence)).expect("a leased slot");
+        session.commit(leased.slot, &commit(block)).expect("a block");
+    }
+}
+
+pub(crate) fn request() -> OnboardRequest {
+    OnboardRequest { priority: Priority::default(), timeout: Duration::from_secs(20) }
+}
+
+/// Returns when nothing waits or is under way any more.
+pub(crate) async fn settle(manager: &KvBlockManager) {
+    loop {
+        let lanes = manager.metrics().blocks.lanes;
+        if lanes.values().all(|lane| lane.queued == 0 && lane.in_flight == 0) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// A storage that changes what it has loaded, after it was checked: as if nobody did.
+#[derive(Debug)]
+struct Unchecked {
+    inner: Arc<dyn Storage>,
+}
+
+impl Storage for Unchecked {
+    fn kind(&self) -> StorageKind {
+        self.inner.kind()
+    }
+
+    fn block_bytes(&self) -> usize {
+        self.inner.block_bytes()
+    }
+
+    fn slots(&self) -> Option<u32> {
+        self.inner.slots()
+    }
+
+    fn store(
+        &self,
+        place: Place,
+        block: &NewBlock,
+        source: &ReadSlot,
+        cancel: &Cancel,
+    ) -> Result<Sealed, TransferError> {
+        self.inner.store(place, block, source, cancel)
+    }
+
+    fn load(
+        &self,
+        place: Place,
+        block: &Sealed,
+        target: &mut WriteSlot,
+        cancel: &Cancel,
+    ) -> Result<(), TransferError> {
+        self.inner.load(place, block, target, cancel)?;
+        let bit = u8::from(block.identity.sequence_hash % 16 == 0);
+        let mut byte = [0];
+        byte.copy_from_slice(&target.as_slice().expect("memory")[..1]);
+        Ok(target.write(0, &[byte[0] ^ bit])?)
+    }
+
+    fn erase(&self, place: Place, sequence: u64, cancel: &Cancel) -> Result<(), TransferError> {
+        self.inner.erase(place, sequence, cancel)
+    }
+}

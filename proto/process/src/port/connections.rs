@@ -1,0 +1,144 @@
+//! The connections of a gRPC port, each from its first call to its last.
+
+use crate::{
+    net::{AgeStep, ConnectionMetrics, Peer, age_steps, chance},
+    tls::Accepting,
+};
+use hyper::{body::Incoming, server::conn::http2, service::service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use std::{convert::Infallible, future::pending, pin::pin, sync::Arc, time::Duration};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    select,
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+use tonic::{
+    body::Body,
+    codegen::http::{Request, Response},
+};
+use tower::Service;
+use tracing::{Instrument, Span};
+
+/// What answers the calls of a connection.
+pub(super) trait Calls:
+    Service<Request<Body>, Response = Response<Body>, Error = Infallible, Future: Send + 'static>
+    + Clone
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<S> Calls for S where
+    S: Service<
+            Request<Body>,
+            Response = Response<Body>,
+            Error = Infallible,
+            Future: Send + 'static,
+        > + Clone
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// How connections are served.
+#[derive(Clone)]
+pub(super) struct Serving<S> {
+    pub(super) calls: S,
+    pub(super) http2: http2::Builder<TokioExecutor>,
+    /// How old they get; none for any age.
+    pub(super) age: Option<Duration>,
+    pub(super) metrics: ConnectionMetrics,
+    /// Whether each call gets a span.
+    pub(super) spans: bool,
+}
+
+impl<S: Calls> Serving<S> {
+    /// Serves connections until `stop` is cancelled; further ones are refused then, and what is under way is answered
+    /// once `stopped` is ready.
+    pub(super) async fn serve(
+        self,
+        mut accepting: Accepting,
+        stop: &CancellationToken,
+        stopped: impl Future<Output = ()>,
+    ) {
+        let mut connections = JoinSet::new();
+        loop {
+            select! {
+                () = stop.cancelled() => break,
+                socket = accepting.accept() => {
+                    let peer = Arc::clone(socket.peer());
+                    connections.spawn(self.clone().connection(socket, peer, stop.clone()));
+                }
+                // The pattern must match whatever comes: else `select!` would wait for the others alone.
+                _ended = connections.join_next(), if !connections.is_empty() => {}
+            }
+        }
+        drop(accepting);
+        stopped.await;
+        while connections.join_next().await.is_some() {}
+    }
+
+    /// Serves one connection to its end.
+    async fn connection<I>(self, io: I, peer: Arc<Peer>, stop: CancellationToken)
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (calls, client, spans) = (self.calls, Arc::clone(&peer), self.spans);
+        let service = service_fn(move |request: Request<Incoming>| {
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(Arc::clone(&client));
+            let span = if spans { request_span(&request) } else { Span::none() };
+            calls.clone().call(request).instrument(span)
+        });
+        let mut serving = pin!(self.http2.serve_connection(TokioIo::new(io), service));
+        let opened = Instant::now();
+        let steps = self.age.map(|age| age_steps(age, chance()));
+        let mut steps = steps.into_iter().flatten().peekable();
+        let mut stopping = false;
+        loop {
+            let due = steps.peek().and_then(|(after, _)| opened.checked_add(*after));
+            let due = async {
+                match due {
+                    Some(due) => sleep_until(due).await,
+                    None => pending().await,
+                }
+            };
+            select! {
+                ended = serving.as_mut() => {
+                    if let Err(error) = ended {
+                        tracing::debug!(%error, "a gRPC connection failed");
+                    }
+                    return;
+                }
+                () = stop.cancelled(), if !stopping => {
+                    stopping = true;
+                    serving.as_mut().graceful_shutdown();
+                }
+                () = due => match steps.next() {
+                    Some((_, AgeStep::Tell)) => {
+                        self.metrics.aged.inc();
+                        serving.as_mut().graceful_shutdown();
+                    }
+                    Some((_, AgeStep::EndStreams)) => peer.aged.cancel(),
+                    Some((_, AgeStep::Cut)) => {
+                        self.metrics.cut_off.count("aged");
+                        return;
+                    }
+                    None => {}
+                }
+            }
+        }
+    }
+}
+
+fn request_span(request: &Request<Body>) -> Span {
+    tracing::info_span!("request", path = request.uri().path())
+}
+
+#[cfg(test)]
+#[path = "connections_test.rs"]
+mod tests;

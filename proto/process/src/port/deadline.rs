@@ -1,0 +1,95 @@
+//! How long a call may take: what its client says, in the header `grpc-timeout`, and what every call may.
+
+use super::config::REQUEST_TIMEOUT;
+use std::time::Duration;
+use tokio::time::Instant;
+use tonic::{Status, codegen::http::HeaderMap};
+
+/// Where gRPC has the time that the client gives a call.
+const HEADER: &str = "grpc-timeout";
+/// Most digits of it.
+const DIGITS_MAX: usize = 8;
+
+/// Until when a call may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Deadlines {
+    /// Until its answer begins.
+    pub(super) head: Instant,
+    /// Until its answer ends; none for any time.
+    pub(super) end: Option<Instant>,
+}
+
+impl Deadlines {
+    /// Those of a call that begins now.
+    pub(super) fn of(headers: &HeaderMap, now: Instant) -> Self {
+        let asked = headers.get(HEADER).and_then(|text| read(text.to_str().ok()?));
+        // What does not fit into the clock is for ever.
+        let end = asked.and_then(|time| now.checked_add(time));
+        let head = now + REQUEST_TIMEOUT;
+        Self { head: end.map_or(head, |end| end.min(head)), end }
+    }
+}
+
+/// How a call ends that has taken too long.
+pub(super) fn exceeded() -> Status {
+    Status::deadline_exceeded("the call has taken longer than it may")
+}
+
+/// A time as gRPC writes it: up to eight digits and a unit. A client that sends anything else has no deadline.
+fn read(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if digits.is_empty() || digits.len() > DIGITS_MAX {
+        return None;
+    }
+    let number: u64 =
+        digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse().ok())??;
+    match unit {
+        "H" => Some(Duration::from_secs(number * 3_600)),
+        "M" => Some(Duration::from_secs(number * 60)),
+        "S" => Some(Duration::from_secs(number)),
+        "m" => Some(Duration::from_millis(number)),
+        "u" => Some(Duration::from_micros(number)),
+        "n" => Some(Duration::from_nanos(number)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tonic::codegen::http::HeaderValue;
+
+    #[test]
+    fn times_are_read_as_grpc_writes_them() {
+        for (text, time) in [
+            ("5H", Duration::from_secs(18_000)),
+            ("99999999M", Duration::from_secs(99_999_999 * 60)),
+            ("0S", Duration::ZERO),
+            ("250m", Duration::from_millis(250)),
+            ("7u", Duration::from_micros(7)),
+            ("00000001n", Duration::from_nanos(1)),
+        ] {
+            assert_eq!(read(text), Some(time), "{text:?}");
+        }
+        for text in ["", "S", "5", "5s", "-5S", "+5S", "5 S", "123456789S", "5é", "é"] {
+            assert_eq!(read(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_client_shortens_the_time_of_its_call_and_never_lengthens_it() {
+        let now = Instant::now();
+        let of = |text: Option<&'static str>| {
+            let value =
+                text.map(|text| (HEADER.parse().expect("a name"), HeaderValue::from_static(text)));
+            Deadlines::of(&HeaderMap::from_iter(value), now)
+        };
+        let most = now + REQUEST_TIMEOUT;
+        let second = now + Duration::from_secs(1);
+        assert_eq!(of(None), Deadlines { head: most, end: None });
+        assert_eq!(of(Some("1S")), Deadlines { head: second, end: Some(second) });
+        let hour = now + Duration::from_secs(3_600);
+        assert_eq!(of(Some("1H")), Deadlines { head: most, end: Some(hour) });
+        assert_eq!(of(Some("soon")), of(None));
+    }
+}

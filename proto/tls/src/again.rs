@@ -1,0 +1,129 @@
+//! Calls that a server has refused to begin, made again. A server tells a client whose connection is old to open another
+//! one. A call that is on its way to the old one at that moment fails, although nothing is wrong with it or the server.
+
+use h2::Reason;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use std::{
+    error::Error,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+};
+use tonic::{
+    Status,
+    body::Body,
+    codegen::{
+        Bytes,
+        http::{Request, Response, request::Parts},
+    },
+    transport::{self, channel::ResponseFuture},
+};
+use tower::{Service, ServiceExt};
+
+/// Most times that a call is made again.
+const AGAIN_MAX: usize = 2;
+
+/// A request that can be made again as long as nothing of its body was read.
+pub(crate) struct Repeatable {
+    parts: Parts,
+    body: Shared,
+}
+
+/// The body, until the transport begins to read it.
+#[derive(Clone)]
+struct Shared(Arc<Mutex<Option<Body>>>);
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Option<Body>> {
+        // Nothing panics while it holds the lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A body that is taken from its shared place when the transport begins to read it.
+struct Lent {
+    shared: Shared,
+    body: Option<Body>,
+}
+
+impl Repeatable {
+    /// The request, and what makes it again.
+    pub(crate) fn new(request: Request<Body>) -> (Request<Body>, Self) {
+        let (parts, body) = request.into_parts();
+        let repeatable = Self { parts, body: Shared(Arc::new(Mutex::new(Some(body)))) };
+        (repeatable.lend(), repeatable)
+    }
+
+    fn lend(&self) -> Request<Body> {
+        let lent = Lent { shared: self.body.clone(), body: None };
+        Request::from_parts(self.parts.clone(), Body::new(lent))
+    }
+
+    /// The answer to the request, which is made again if it was refused before it began.
+    pub(crate) async fn answer(
+        self,
+        mut transport: transport::Channel,
+        first: ResponseFuture,
+    ) -> Result<Response<Body>, transport::Error> {
+        let mut answer = first.await;
+        for _ in 0..AGAIN_MAX {
+            match &answer {
+                Err(error) if is_refused(error) && self.body.lock().is_some() => {}
+                Ok(_) | Err(_) => break,
+            }
+            answer = transport.ready().await?.call(self.lend()).await;
+        }
+        answer
+    }
+}
+
+/// Whether the call never began: it was queued when its connection ended, or the server says that it takes no more.
+fn is_refused(error: &transport::Error) -> bool {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled) {
+            return true;
+        }
+        if let Some(error) = error.downcast_ref::<h2::Error>() {
+            let is_going = error.is_go_away() && error.reason() == Some(Reason::NO_ERROR);
+            return error.is_remote()
+                && (is_going || error.reason() == Some(Reason::REFUSED_STREAM));
+        }
+        cause = error.source();
+    }
+    false
+}
+
+impl HttpBody for Lent {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.body.is_none() {
+            let body = self.shared.lock().take();
+            self.body = body;
+        }
+        match &mut self.body {
+            Some(body) => Pin::new(body).poll_frame(context),
+            // It was lent once more, to another connection.
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.body {
+            Some(body) => body.is_end_stream(),
+            None => self.shared.lock().as_ref().is_none_or(Body::is_end_stream),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.body {
+            Some(body) => body.size_hint(),
+            None => self.shared.lock().as_ref().map(Body::size_hint).unwrap_or_default(),
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Prompts that one rank has yet to compute, and how far it has come with them.
+//!
+//! A router learns when a prompt is sent to a rank and when its first token is out, and nothing in between. Engines
+//! compute prompts in the order in which they come. So what a rank has computed of the oldest one is about the time since
+//! its last first token, multiplied by the pace that its first tokens have shown so far.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The share of the newest first token in the average pace: about 32 of them count.
+const NEWEST_SHARE: f64 = 1.0 / 32.0;
+
+/// The prompts of one rank, from their arrival to their first token.
+#[derive(Debug, Default)]
+pub(super) struct Prefills {
+    /// Tokens to be computed, by the number of the prompt: the oldest first.
+    waiting: BTreeMap<u64, u64>,
+    /// The number of the next prompt.
+    next: u64,
+    /// When the oldest one began to be computed.
+    since: Duration,
+    /// Tokens whose computation took `seconds`; older ones count less.
+    tokens: f64,
+    seconds: f64,
+}
+
+/// What a decision needs of [`Prefills`].
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Pace {
+    /// When the rank began with the oldest prompt.
+    since: Duration,
+    /// Tokens of that prompt; 0 if there is none.
+    oldest_tokens: u64,
+    /// 0 until a first token was out.
+    tokens_per_second: f64,
+}
+
+// === impl Prefills ===
+
+impl Prefills {
+    /// A prompt came, of which so many tokens are to be computed. The number under which it waits.
+    pub(super) fn add(&mut self, tokens: u64, now: Duration) -> u64 {
+        if self.waiting.is_empty() {
+            self.since = now;
+        }
+        let number = self.next;
+        self.next += 1;
+        self.waiting.insert(number, tokens);
+        number
+    }
+
+    /// The first token of a prompt is out.
+    pub(super) fn complete(&mut self, number: u64, now: Duration) {
+        let Some(tokens) = self.waiting.remove(&number) else {
+            debug_assert!(false, "prompt {number} was waiting");
+            return;
+        };
+        let took = now.saturating_sub(self.since).as_secs_f64();
+        self.since = self.since.max(now);
+        self.tokens += tokens as f64 - NEWEST_SHARE * self.tokens;
+        self.seconds += took - NEWEST_SHARE * self.seconds;
+    }
+
+    /// A prompt will not be computed.
+    pub(super) fn cancel(&mut self, number: u64) {
+        let removed = self.waiting.remove(&number);
+        debug_assert!(removed.is_some(), "prompt {number} was waiting");
+    }
+
+    pub(super) fn pace(&self) -> Pace {
+        let oldest_tokens = self.waiting.first_key_value().map_or(0, |(_, tokens)| *tokens);
+        let tokens_per_second = if self.seconds > 0.0 { self.tokens / self.seconds } else { 0.0 };
+        Pace { since: self.since, oldest_tokens, tokens_per_second }
+    }
+}
+
+// === impl Pace ===
+
+impl Pace {
+    pub(super) const UNKNOWN: Self =
+        Self { since: Duration::ZERO, oldest_tokens: 0, tokens_per_second: 0.0 };
+
+    /// Tokens of the oldest prompt that are likely to be computed by `now`: never more than it has.
+    #[inline(always)]
+    pub(super) fn computed_tokens(&self, now: Duration) -> u64 {
+        if self.oldest_tokens == 0 {
+            return 0;
+        }
+        let passed = now.saturating_sub(self.since).as_secs_f64();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+        let tokens = (passed * self.tokens_per_second) as u64;
+        tokens.min(self.oldest_tokens)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const fn at(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn without_a_first_token_nothing_counts_as_computed() {
+        let mut prefills = Prefills::default();
+        prefills.add(1_000, at(0));
+        assert_eq!(prefills.pace().computed_tokens(at(60_000)), 0);
+    }
+
+    /// 1,000 tokens a second: the oldest prompt is half done after half of its time, and never more than done.
+    #[test]
+    fn first_tokens_show_the_pace() {
+        let mut prefills = Prefills::default();
+        let first = prefills.add(1_000, at(0));
+        let second = prefills.add(2_000, at(100));
+        prefills.add(500, at(200));
+        prefills.complete(first, at(1_000));
+        let pace = prefills.pace();
+        assert_eq!([1_000, 2_000, 9_000].map(|ms| pace.computed_tokens(at(ms))), [0, 1_000, 2_000]);
+        prefills.complete(second, at(3_000));
+        assert_eq!(prefills.pace().computed_tokens(at(3_250)), 250);
+    }
+
+    /// An engine that had nothing to compute did not take that time for the next prompt.
+    #[test]
+    fn idle_time_does_not_count() {
+        let mut prefills = Prefills::default();
+        let first = prefills.add(1_000, at(0));
+        prefills.complete(first, at(1_000));
+        let second = prefills.add(1_000, at(61_000));
+        assert_eq!(prefills.pace().computed_tokens(at(61_500)), 500);
+        prefills.complete(second, at(62_000));
+        prefills.add(1_000, at(70_000));
+        assert_eq!(prefills.pace().computed_tokens(at(70_500)), 500);
+    }
+
+    /// A prompt in the middle of the queue can go; the oldest one stays the oldest.
+    #[test]
+    fn a_cancelled_prompt_is_forgotten() {
+        let mut prefills = Prefills::default();
+        let numbers = [1_000, 700, 300].map(|tokens| prefills.add(tokens, at(0)));
+        prefills.cancel(numbers[1]);
+        prefills.complete(numbers[0], at(1_000));
+        assert_eq!(prefills.pace().computed_tokens(at(9_000)), 300);
+        prefills.cancel(numbers[2]);
+        assert_eq!(prefills.pace().computed_tokens(at(9_000)), 0);
+    }
+
+    proptest! {
+        /// An engine of a steady pace that computes one prompt after the other: the estimate is right to within 2 % of
+        /// the oldest prompt, once a few first tokens were out.
+        #[test]
+        fn a_steady_engine_is_estimated_well(
+            pace in 500_u64..50_000,
+            prompts in proptest::collection::vec(1_000_u64..30_000, 8..40),
+        ) {
+            let mut prefills = Prefills::default();
+            let numbers: Vec<_> = prompts.iter().map(|tokens| prefills.add(*tokens, at(0))).collect();
+            let mut computed = 0;
+            for (number, tokens) in numbers.iter().zip(&prompts) {
+                let begin = Duration::from_nanos(computed * 1_000_000_000 / pace);
+                let half = begin + Duration::from_nanos(tokens * 500_000_000 / pace);
+                if computed > 0 {
+                    let estimate = prefills.pace().computed_tokens(half);
+                    prop_assert!(estimate.abs_diff(tokens / 2) <= tokens / 50 + 1, "{estimate} of {tokens}");
+                }
+                computed += tokens;
+                prefills.complete(*number, Duration::from_nanos(computed * 1_000_000_000 / pace));
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! One point of the sweep again, with real processes in real time: mock engines with the same machine of time, which publish
+//! their events over ZMQ; an index that reads them; a router; and clients that ask it, send each request to the engine that
+//! it names, and report the first token and the end. Then the same requests in virtual time, and whether both agree.
+//!
+//! - `requests`: the workload's requests with tokens (pure);
+//! - `fleet`: the processes;
+//! - `drive`: the open loop;
+//! - `probe`: how late the index hears of caches;
+//! - [`agreement`]: the comparison (pure).
+
+pub mod agreement;
+mod drive;
+mod fleet;
+mod probe;
+mod requests;
+
+pub use agreement::{Agreement, Measured, Pair, Verdict};
+
+use super::args::Args;
+use super::cluster;
+use super::job::{self, Source};
+use super::options::ClusterOptions;
+use super::plan::{Workload, bar, workload};
+use super::way::{Policy, Way};
+use crate::engine::openai::client::call;
+use crate::engine::timed::{Nanos, SECOND};
+use crate::stop_signals::StopSignals;
+use anyhow::{Context, Result, ensure};
+use fleet::Fleet;
+use hyper::{Method, StatusCode};
+use requests::Request;
+use std::str::from_utf8;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Runtime;
+
+/// The workload's seed.
+const SEED: u64 = 1;
+/// The ways that are compared.
+const POLICIES: [Policy; 2] = [Policy::Kv, Policy::RoundRobin];
+/// Longest wait for an engine's metrics.
+const METRICS_TIMEOUT: Duration = Duration::from_secs(10);
+/// The metric of the times to the first token.
+const FIRST_TOKEN_METRIC: &str = "vllm:time_to_first_token_seconds";
+
+/// The point: what both do.
+struct Point<'a> {
+    load: f64,
+    time_scale: f64,
+    options: &'a ClusterOptions,
+    block_size: u32,
+    workload: &'a Workload,
+    arrivals: Vec<Nanos>,
+    requests: Arc<[Request]>,
+}
+
+/// Runs the point at this load both ways; none if the process was asked to stop meanwhile. Either way all processes have
+/// ended.
+///
+/// # Errors
+/// If the workload does not suit the engines, a process does not start, or a request fails.
+pub fn run(args: &Args, source: &Source, load: f64) -> Result<Option<Agreement>> {
+    let options = args.cluster(source)?;
+    let workload = workload(&options, source, SEED, args.requests)?;
+    let arrivals = job::faster(&workload.jobs, workload.factor * load / 100.0);
+    let (block_size, time_scale) = (u32::try_from(options.engine.block_size)?, args.time_scale);
+    let requests = requests::requests(&workload.jobs, &arrivals, block_size, time_scale)?.into();
+    let options = &options;
+    let point =
+        Point { load, time_scale, options, block_size, workload: &workload, arrivals, requests };
+    let runtime = Runtime::new().context("start a runtime")?;
+    let mut stop = runtime.block_on(async { StopSignals::listen() })?;
+    let mut pairs = Vec::new();
+    for policy in POLICIES {
+        let measured = runtime.block_on(point.measure(policy, &mut stop));
+        let Some(measured) = measured.with_context(|| point.name(policy))? else {
+            return Ok(None);
+        };
+        let twin = point.twin(policy, measured.index_delay).with_context(|| point.name(policy))?;
+        pairs.push(Pair { policy, twin, measured });
+    }
+    let (workload, seed, engines) = (source.to_string(), SEED, options.engines);
+    Ok(Some(Agreement { workload, load, seed, engines, time_scale, pairs }))
+}
+
+// === impl Point ===
+
+impl Point<'_> {
+    fn name(&self, policy: Policy) -> String {
+        format!("{policy} at {} %, seed {SEED}, with processes", self.load)
+    }
+
+    /// The same in virtual time, with an index that is so many seconds late.
+    fn twin(&self, policy: Policy, index_delay: f64) -> Result<cluster::Run> {
+        let staleness = (index_delay * SECOND as f64) as Nanos;
+        let way = Way { staleness, ..Way::of(policy) };
+        cluster::run(self.options, &self.workload.jobs, &self.arrivals, way, SEED)
+    }
+
+    /// Starts the processes, sends all requests, and stops the processes; none if the process was asked to stop.
+    async fn measure(&self, policy: Policy, stop: &mut StopSignals) -> Result<Option<Measured>> {
+        // Whoever interrupts it meanwhile waits for the end of the start: then each process is known, and waited for.
+        let fleet = Fleet::start(self.options, policy, self.time_scale).await?;
+        let measured = tokio::select! {
+            biased;
+            () = stop.received() => Ok(None),
+            measured = self.drive(&fleet, policy) => measured.map(Some),
+        };
+        let stopped = fleet.stop().await;
+        let measured = measured?;
+        stopped?;
+        Ok(measured)
+    }
+
+    async fn drive(&self, fleet: &Fleet, policy: Policy) -> Result<Measured> {
+        let what = if policy == Policy::Kv { "kv, processes" } else { "round-robin, processes" };
+        let bar = bar(what, self.requests.len() as u64);
+        let mut delays = Vec::new();
+        let replies = tokio::select! {
+            replies = drive::drive(fleet, &self.requests, &bar) => replies?,
+            failed = probe::probe(fleet, self.block_size, &mut delays) => {
+                failed.context("measure the index's delay")?;
+                Vec::new()
+            }
+        };
+        bar.finish_and_clear();
+        ensure!(replies.len() == self.requests.len(), "not all requests were answered");
+        ensure!(!delays.is_empty(), "the run is too short to measure the index's delay");
+        let sizes = (self.options.engines, self.time_scale);
+        let asked = (&self.workload.jobs[..], &self.arrivals[..], &self.requests[..]);
+        let delay = delays.iter().sum::<Duration>().as_secs_f64() / delays.len() as f64;
+        Ok(Measured {
+            engines_ttft_mean: engines_ttft_mean(fleet).await? * self.time_scale,
+            index_delay: delay * self.time_scale,
+            probes: delays.len(),
+            ..Measured::new(asked, &replies, sizes)
+        })
+    }
+}
+
+/// The mean time to the first token of all requests by the engines' own metrics, in seconds of real time.
+async fn engines_ttft_mean(fleet: &Fleet) -> Result<f64> {
+    let (mut sum, mut count) = (0.0, 0.0);
+    for address in fleet.addresses() {
+        let (host, port) = (address.ip().to_string(), address.port());
+        let asked = call(Method::GET, (&host, port), "/metrics", "", METRICS_TIMEOUT).await;
+        let (status, page) = asked.context("ask an engine for its metrics")?;
+        ensure!(status == StatusCode::OK, "an engine answered {status} instead of its metrics");
+        let page = from_utf8(&page)?;
+        let value = |part| {
+            let name = format!("{FIRST_TOKEN_METRIC}_{part}");
+            let line = page.lines().find(|line| line.starts_with(&name));
+            line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).context(name)
+        };
+        sum += value("sum")?;
+        count += value("count")?;
+    }
+    ensure!(count > 0.0, "no engine had a request");
+    Ok(sum / count)
+}
