@@ -217,7 +217,12 @@ const LAYERS: &[(&str, &str)] = &[
     ("kvbm-agent/memory::device", "driver"),
     (
         "kvbm-agent/tiers",
-        "checksum block error fields cancel testing storage host disk objects executor faults",
+        "checksum block error fields cancel testing storage host disk objects executor faults manager",
+    ),
+    (
+        "kvbm-agent/tiers::manager",
+        "error memory metrics records waiters convert config counters leases shared feed executors relay session \
+         onboard driver block_manager",
     ),
     ("kvbm-agent/tiers::disk", "error format file medium recover"),
     ("kvbm-agent/tiers::objects", "format volume"),
