@@ -1,4 +1,11 @@
 //! The manager with real storages: sessions, leases, restarts, shutdown; and a scripted engine under faults and SIGKILL.
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    clippy::cast_possible_truncation,
+    reason = "helpers of tests, which may fail; the soak is told by variables of the environment"
+)]
 
 mod audit;
 mod engine;

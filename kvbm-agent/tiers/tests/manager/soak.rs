@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -97,7 +97,7 @@ fn tell(figures: &Path, manager: &KvBlockManager, done: &Done, faults: &Faults) 
     let metrics = manager.metrics();
     let moved: u64 = metrics.blocks.lanes.values().map(|lane| lane.committed).sum();
     let injected: u64 = faults.all().iter().flat_map(|plan| plan.injected().into_values()).sum();
-    let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let all = [
         read(&done.turns),
         read(&done.blocks_read),

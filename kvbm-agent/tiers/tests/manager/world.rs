@@ -219,7 +219,7 @@ impl Storage for Unchecked {
         cancel: &Cancel,
     ) -> Result<(), TransferError> {
         self.inner.load(place, block, target, cancel)?;
-        let bit = u8::from(block.identity.sequence_hash % 16 == 0);
+        let bit = u8::from(block.identity.sequence_hash.is_multiple_of(16));
         let mut byte = [0];
         byte.copy_from_slice(&target.as_slice().expect("memory")[..1]);
         Ok(target.write(0, &[byte[0] ^ bit])?)
