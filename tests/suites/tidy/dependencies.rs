@@ -7,8 +7,8 @@ use std::fs;
 use std::path::Path;
 use toml::Table;
 
-/// Declared for what they build, and named nowhere.
-const UNNAMED: [(&str, &str); 1] = [("tests", "kvasir-c")];
+/// Declared for what they build or switch on, and named nowhere.
+const UNNAMED: [(&str, &str); 2] = [("tests", "kvasir-c"), ("kvbm-agent/tiers", "reqwest")];
 
 /// Folders of the workspace's crates.
 fn members() -> Vec<String> {

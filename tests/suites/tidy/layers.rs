@@ -206,7 +206,7 @@ const LAYERS: &[(&str, &str)] = &[
         "router-client::router",
         "config error index waiting outcome workers state shared reservation builder pools",
     ),
-    ("router-client::route::active", "slab chains key rank request outcome requests config loads"),
+    ("router-client::route::active", "slab chains key prefills rank request outcome requests config loads"),
     ("router-client::route::sync", "config counts message changes pack peers answers replication"),
     ("router-client::route::select", "mode question decision busy filter score pick selector"),
     ("proto/store", "cause options"),
@@ -226,8 +226,6 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     ("kvbm-agent/tiers::disk", "error format file medium recover"),
     ("kvbm-agent/tiers::objects", "format volume"),
-    ("proto/access", "names role denied principal file identities"),
-    ("proto/tls", "error pem reload names server channel dial"),
     (
         "indexer-server::grpc",
         "endpoints config local parts sibling status access admin dump_turns dumpers large dump find ingest indexer server",
