@@ -206,7 +206,10 @@ const LAYERS: &[(&str, &str)] = &[
         "router-client::router",
         "config error index waiting outcome workers state shared reservation builder pools",
     ),
-    ("router-client::route::active", "slab chains key prefills rank request outcome requests config loads"),
+    (
+        "router-client::route::active",
+        "slab chains key prefills rank request outcome requests config loads",
+    ),
     ("router-client::route::sync", "config counts message changes pack peers answers replication"),
     ("router-client::route::select", "mode question decision busy filter score pick selector"),
     ("proto/store", "cause options"),
