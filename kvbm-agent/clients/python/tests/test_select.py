@@ -236,7 +236,7 @@ def test_decisions_are_read_completely() -> None:
         ),
         prefill_outcome="PREFILL_OUTCOME_CHOSEN",
     )
-    expected_cost = RouteCost(1.5, 2.5, 3.5, 4.5, 4.25, 8)
+    expected_cost = RouteCost(1.5, 2.5, 3.5, 4.5, 8, 4.25)
     expected = Decision(
         request_id="mine",
         worker_id="worker-0",
