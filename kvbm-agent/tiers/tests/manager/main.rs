@@ -4,6 +4,7 @@
     clippy::indexing_slicing,
     clippy::disallowed_methods,
     clippy::cast_possible_truncation,
+    clippy::print_stdout,
     reason = "helpers of tests, which may fail; the soak is told by variables of the environment"
 )]
 
