@@ -187,7 +187,12 @@ async def test_other_invalid_arguments() -> None:
 
 def test_decisions_are_read_completely() -> None:
     cost = pb.RouteCost(
-        credited_blocks=1.5, new_prefill_tokens=2.5, prefill_blocks=3.5, decode_blocks=4.5, total=8
+        credited_blocks=1.5,
+        new_prefill_tokens=2.5,
+        prefill_blocks=3.5,
+        decode_blocks=4.5,
+        decode_cost=4.25,
+        total=8,
     )
     answer = pb.SelectWorkerResponse(
         request_id="mine",
@@ -231,7 +236,7 @@ def test_decisions_are_read_completely() -> None:
         ),
         prefill_outcome="PREFILL_OUTCOME_CHOSEN",
     )
-    expected_cost = RouteCost(1.5, 2.5, 3.5, 4.5, 8)
+    expected_cost = RouteCost(1.5, 2.5, 3.5, 4.5, 8, 4.25)
     expected = Decision(
         request_id="mine",
         worker_id="worker-0",

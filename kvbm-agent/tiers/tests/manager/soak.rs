@@ -8,7 +8,7 @@ use kvasir_blocks::BlockTier;
 use kvasir_tiers::faults::{Plan, Rates};
 use kvasir_tiers::manager::KvBlockManager;
 use std::env;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
@@ -125,7 +125,14 @@ fn begin(folder: &Path, life: u64, millis: u64, is_planted: bool) -> Child {
     if is_planted {
         command.env("KVASIR_SOAK_PLANTED", "1");
     }
+    // The test runner must not take a life's result for its own.
+    let log = File::create(log_of(folder, life)).expect("a file");
+    command.stdout(log.try_clone().expect("the same file")).stderr(log);
     command.spawn().expect("a process")
+}
+
+fn log_of(folder: &Path, life: u64) -> PathBuf {
+    folder.join(format!("log-{life}"))
 }
 
 /// Lives that are killed, then one that ends well. Returns what all of them did.
@@ -143,7 +150,12 @@ fn soak(folder: &Path, seconds: u64, is_planted: bool) -> ([u64; FIGURES.len()],
             std::thread::sleep(Duration::from_millis(millis));
             child.kill().expect("SIGKILL");
         }
-        is_well &= child.wait().expect("its end").success() || !is_last;
+        let has_failed = !child.wait().expect("its end").success() && is_last;
+        if has_failed && !is_planted {
+            let log = fs::read_to_string(log_of(folder, seed + at)).unwrap_or_default();
+            log.lines().for_each(|line| println!("| {line}"));
+        }
+        is_well &= !has_failed;
         let line =
             fs::read_to_string(folder.join(format!("life-{}", seed + at))).unwrap_or_default();
         for (sum, figure) in sums.iter_mut().zip(line.split(' ')) {

@@ -185,9 +185,9 @@ class RouteCost:
     prefill_blocks: float
     decode_blocks: float
     """Blocks in use for generation if the request goes there."""
-    decode_cost: float
-    """What these, and the prompts under way, cost the request."""
     total: float
+    decode_cost: float
+    """What blocks in use, and the prompts under way, cost the request."""
 
 
 @dataclass(frozen=True)

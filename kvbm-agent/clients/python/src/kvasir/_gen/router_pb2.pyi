@@ -174,18 +174,20 @@ class SelectWorkerRequest(_message.Message):
     def __init__(self, model: _Optional[str] = ..., tenant: _Optional[str] = ..., request_id: _Optional[str] = ..., lora_name: _Optional[str] = ..., cache_salt: _Optional[str] = ..., block_size: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., token_ids_le: _Optional[bytes] = ..., local_hashes: _Optional[_Iterable[int]] = ..., input_tokens: _Optional[int] = ..., multimodal: _Optional[_Iterable[_Union[_types_pb2.MultimodalItem, _Mapping]]] = ..., mode: _Optional[_Union[RouterMode, str]] = ..., overlap_score_weight: _Optional[float] = ..., temperature: _Optional[float] = ..., expected_output_tokens: _Optional[int] = ..., latency_sensitivity: _Optional[float] = ..., session_id: _Optional[str] = ..., queue_timeout_ms: _Optional[int] = ..., pinned: _Optional[_Union[PinnedWorker, _Mapping]] = ..., allowed_worker_ids: _Optional[_Iterable[str]] = ..., excluded_worker_ids: _Optional[_Iterable[str]] = ..., roles: _Optional[_Iterable[_Union[_indexer_pb2.WorkerRole, str]]] = ..., required_labels: _Optional[_Iterable[_Union[_indexer_pb2.Label, _Mapping]]] = ..., preferred_labels: _Optional[_Iterable[_Union[PreferredLabel, _Mapping]]] = ..., model_type: _Optional[_Union[_indexer_pb2.ModelType, str]] = ..., explain: bool = ..., dry_run: bool = ..., disaggregate: bool = ...) -> None: ...
 
 class RouteCost(_message.Message):
-    __slots__ = ("credited_blocks", "new_prefill_tokens", "prefill_blocks", "decode_blocks", "total")
+    __slots__ = ("credited_blocks", "new_prefill_tokens", "prefill_blocks", "decode_blocks", "total", "decode_cost")
     CREDITED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     NEW_PREFILL_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PREFILL_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     DECODE_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
+    DECODE_COST_FIELD_NUMBER: _ClassVar[int]
     credited_blocks: float
     new_prefill_tokens: float
     prefill_blocks: float
     decode_blocks: float
     total: float
-    def __init__(self, credited_blocks: _Optional[float] = ..., new_prefill_tokens: _Optional[float] = ..., prefill_blocks: _Optional[float] = ..., decode_blocks: _Optional[float] = ..., total: _Optional[float] = ...) -> None: ...
+    decode_cost: float
+    def __init__(self, credited_blocks: _Optional[float] = ..., new_prefill_tokens: _Optional[float] = ..., prefill_blocks: _Optional[float] = ..., decode_blocks: _Optional[float] = ..., total: _Optional[float] = ..., decode_cost: _Optional[float] = ...) -> None: ...
 
 class RemovedRanks(_message.Message):
     __slots__ = ("reason", "ranks")
