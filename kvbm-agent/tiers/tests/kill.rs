@@ -175,5 +175,5 @@ fn a_full_disk_is_named() {
         .expect("a shell");
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("no room for 2105344 bytes"), "{text}{errors}");
+    assert!(text.contains("no room for 2101248 bytes"), "{text}{errors}");
 }

@@ -122,8 +122,10 @@ fn damage_on_the_disk_is_found() {
     let file = OpenOptions::new().write(true).open(&config.path).expect("the file");
     // A byte of the first block, and one of the second one's record.
     file.write_all_at(&[0xFF], at).expect("damage");
-    file.write_all_at(&[0xFF], 4096 + 64 + 8).expect("damage");
     drop(file);
+    let table = folder.path().join("tier.kvasir-table");
+    let table = OpenOptions::new().write(true).open(table).expect("the table");
+    table.write_all_at(&[0xFF], 64 + 8).expect("damage");
     let opened = DiskStorage::open(&config, 2).expect("the same tier");
     assert_eq!(opened.blocks.iter().map(|at| at.block).collect::<Vec<_>>(), [first]);
     assert_eq!(opened.damaged_records, 1);
@@ -178,6 +180,30 @@ fn other_files_are_refused_and_left_alone() {
     assert!(impossible.contains("not possible"), "{impossible}");
     let folder = refusal(&DiskConfig { path: folder.path().join("no/such"), ..config });
     assert!(folder.contains("cannot open it"), "{folder}");
+}
+
+/// Deleting the file is how to begin with an empty tier, whatever the table says; so is deleting the table.
+#[test]
+fn a_file_and_its_table_count_together_only() {
+    let folder = folder();
+    let memory = arena(BYTES, 2);
+    let config = config(folder.path());
+    let table = folder.path().join("tier.kvasir-table");
+    let fill = |file_id: u64| {
+        let opened = DiskStorage::open(&config, file_id).expect("a tier");
+        assert_eq!(opened.blocks, []);
+        store(&opened.storage, &memory, 0, 1);
+    };
+    fill(1);
+    let old = fs::read(&table).expect("the table");
+    fs::remove_file(&config.path).expect("the file");
+    fill(2);
+    fs::remove_file(&table).expect("the table");
+    fill(2);
+    // The table of another file.
+    fs::write(&table, old).expect("the table");
+    let opened = DiskStorage::open(&config, 3).expect("the tier");
+    assert_eq!((opened.blocks.len(), opened.damaged_records), (0, 1));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The file itself: opened by one process, preallocated, by direct I/O where the file system allows it.
 
 use super::error::DiskError;
-use super::format::{Geometry, PAGE_BYTES};
+use super::format::PAGE_BYTES;
 use kvasir_memory::AlignedBuffer;
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
 use rustix::io::Errno;
@@ -39,9 +39,27 @@ pub(super) fn open(path: &Path) -> Result<File, DiskError> {
     Ok(file)
 }
 
+/// What the name of a file's table ends in.
+const TABLE: &str = ".kvasir-table";
+
+/// Opens or creates the table of the file. That of an earlier file at its place is emptied.
+///
+/// It is a file of its own because of locks: a write through the page cache waits for all direct I/O of its file, and holds
+/// up what comes after it.
+pub(super) fn open_table(path: &Path, bytes: u64, is_new: bool) -> Result<File, DiskError> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(TABLE);
+    let path = PathBuf::from(name);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(is_new).mode(0o600);
+    let file = options.open(&path).map_err(io_error(&path, "cannot open it"))?;
+    file.set_len(bytes).map_err(io_error(&path, "cannot set its size"))?;
+    reserve(&file, &path, bytes)?;
+    Ok(file)
+}
+
 /// Takes all of the file's room now. Returns whether the file system could; otherwise room is taken as blocks are written.
-pub(super) fn reserve(file: &File, path: &Path, geometry: &Geometry) -> Result<bool, DiskError> {
-    let bytes = geometry.file_bytes;
+pub(super) fn reserve(file: &File, path: &Path, bytes: u64) -> Result<bool, DiskError> {
     match fallocate(file, FallocateFlags::empty(), 0, bytes) {
         Ok(()) => Ok(true),
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {

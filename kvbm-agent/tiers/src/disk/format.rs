@@ -1,13 +1,13 @@
-//! What is in the file. Pure.
+//! What is in the files. Pure.
 //!
 //! ```text
-//! 0            header: one page
-//! 4096         table: a record of 64 bytes for each slot, zeros where there is no block
-//! data_offset  slots, each of whole pages
+//! PATH                 0            header: one page
+//!                      4096         slots, each of whole pages
+//! PATH.kvasir-table    0            a record of 64 bytes for each slot, zeros where there is no block
 //! ```
 //!
 //! All numbers are little-endian. Header and records end in a checksum of their own; a record's is bound to the file and the
-//! slot, so that no other record can stand in its place.
+//! slot, so that no other record can stand in its place, and no other file's table beside this file.
 
 use crate::block::{Fingerprint, Sealed};
 use crate::checksum::Checksum;
@@ -152,10 +152,9 @@ impl Entry {
     }
 }
 
-/// Where the record of a slot lies in every file.
+/// Where the record of a slot lies in the table.
 pub(super) fn record_offset(slot: u32) -> u64 {
-    let wide = |bytes: usize| u64::try_from(bytes).unwrap_or_default();
-    wide(PAGE_BYTES) + u64::from(slot) * wide(RECORD_BYTES)
+    u64::from(slot) * u64::try_from(RECORD_BYTES).unwrap_or_default()
 }
 
 /// Where things lie in a file.
@@ -175,10 +174,8 @@ impl Geometry {
         if block_bytes == 0 || slots == 0 || u32::try_from(block_bytes).is_err() {
             return None;
         }
-        let page = u64::try_from(PAGE_BYTES).ok()?;
         let stride_bytes = block_bytes.checked_next_multiple_of(PAGE_BYTES)?;
-        let table = u64::from(slots).checked_mul(u64::try_from(RECORD_BYTES).ok()?)?;
-        let data_offset = page.checked_add(table)?.checked_next_multiple_of(page)?;
+        let data_offset = u64::try_from(PAGE_BYTES).ok()?;
         let data = u64::try_from(stride_bytes).ok()?.checked_mul(u64::from(slots))?;
         let file_bytes = data_offset.checked_add(data)?;
         i64::try_from(file_bytes).ok()?;

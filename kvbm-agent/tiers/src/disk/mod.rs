@@ -1,4 +1,4 @@
-//! One preallocated file as a storage: a table of records, and slots.
+//! One preallocated file as a storage, and a small one beside it: slots, and a table of records.
 //!
 //! A block's data is written first and its record last; its slot's old record is erased before either. So a process may be
 //! killed at any moment: every record that counts has all of its data. After a power failure a record may have come to the
@@ -36,7 +36,7 @@ const BUFFERS_MAX: usize = 16;
 /// What a disk tier is made of.
 #[derive(Debug, Clone)]
 pub struct DiskConfig {
-    /// The file. It is made if it is not there.
+    /// The file. It is made if it is not there; so is its table, `PATH.kvasir-table`.
     pub path: PathBuf,
     /// Most bytes of a block.
     pub block_bytes: usize,
@@ -55,7 +55,9 @@ pub struct DiskConfig {
 pub struct DiskStorage {
     geometry: Geometry,
     file_id: u64,
-    /// Header and table.
+    /// The file as this process alone has it.
+    _lock: File,
+    /// The table.
     table: Box<dyn Medium>,
     /// The slots' data.
     data: Box<dyn Medium>,

@@ -51,13 +51,14 @@ pub(super) fn open(
         Some(found) => check(found, config)?,
         None => header(config, file_id),
     };
-    let is_preallocated = file::reserve(&file, path, &geometry)?;
+    let is_preallocated = file::reserve(&file, path, geometry.file_bytes)?;
+    let table_file = file::open_table(path, record_offset(slots), is_new)?;
     if is_new {
         // Last: a file without a header was never finished.
         file.write_all_at(&header.encode(), 0)
             .map_err(io_error(path, "cannot write its header"))?;
     }
-    let table = read_table(&file, path, &geometry, header.file_id)?;
+    let table = read_table(&table_file, path, &geometry, header.file_id)?;
     let (direct, way) = match config.direct {
         true => file::direct(path)?,
         false => (None, Way::Buffered { reason: "it was not wanted".to_owned() }),
@@ -74,8 +75,9 @@ pub(super) fn open(
     let storage = DiskStorage {
         geometry,
         file_id: header.file_id,
-        table: through(file),
+        table: through(table_file),
         data: through(data),
+        _lock: file,
         way,
         is_preallocated,
         claims: Claims::new(slots),
@@ -158,9 +160,9 @@ fn read_table(
     geometry: &Geometry,
     file_id: u64,
 ) -> Result<Table, DiskError> {
-    let bytes = record_offset(geometry.slots) - record_offset(0);
+    let bytes = record_offset(geometry.slots);
     let mut records = vec![0; usize::try_from(bytes).unwrap_or_default()];
-    let read = file.read_exact_at(&mut records, record_offset(0));
+    let read = file.read_exact_at(&mut records, 0);
     read.map_err(io_error(path, "cannot read its table"))?;
     let mut table = Table { blocks: Vec::new(), damaged: Vec::new(), superseded: Vec::new() };
     let mut newest: HashMap<u64, (u32, Record)> = HashMap::new();
