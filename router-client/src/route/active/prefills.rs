@@ -24,15 +24,15 @@ pub(super) struct Prefills {
     seconds: f64,
 }
 
-/// What a decision needs of [`Prefills`].
+/// What a decision needs of [`Prefills`]. It asks each rank, so no arithmetic of durations is left to do.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Pace {
     /// When the rank began with the oldest prompt.
-    since: Duration,
+    since_nanos: u64,
     /// Tokens of that prompt; 0 if there is none.
-    oldest_tokens: u64,
+    oldest_tokens: f64,
     /// 0 until a first token was out.
-    tokens_per_second: f64,
+    tokens_per_nano: f64,
 }
 
 // === impl Prefills ===
@@ -70,26 +70,33 @@ impl Prefills {
     pub(super) fn pace(&self) -> Pace {
         let oldest_tokens = self.waiting.first_key_value().map_or(0, |(_, tokens)| *tokens);
         let tokens_per_second = if self.seconds > 0.0 { self.tokens / self.seconds } else { 0.0 };
-        Pace { since: self.since, oldest_tokens, tokens_per_second }
+        Pace {
+            since_nanos: nanos(self.since),
+            oldest_tokens: oldest_tokens as f64,
+            tokens_per_nano: tokens_per_second / 1e9,
+        }
     }
+}
+
+/// Nanoseconds, which fit for 584 years.
+#[inline]
+const fn nanos(time: Duration) -> u64 {
+    time.as_secs().wrapping_mul(1_000_000_000).wrapping_add(time.subsec_nanos() as u64)
 }
 
 // === impl Pace ===
 
 impl Pace {
     pub(super) const UNKNOWN: Self =
-        Self { since: Duration::ZERO, oldest_tokens: 0, tokens_per_second: 0.0 };
+        Self { since_nanos: 0, oldest_tokens: 0.0, tokens_per_nano: 0.0 };
 
     /// Tokens of the oldest prompt that are likely to be computed by `now`: never more than it has.
     #[inline(always)]
     pub(super) fn computed_tokens(&self, now: Duration) -> u64 {
-        if self.oldest_tokens == 0 {
-            return 0;
-        }
-        let passed = now.saturating_sub(self.since).as_secs_f64();
+        let passed = nanos(now).saturating_sub(self.since_nanos) as f64;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
-        let tokens = (passed * self.tokens_per_second) as u64;
-        tokens.min(self.oldest_tokens)
+        let tokens = (passed * self.tokens_per_nano).min(self.oldest_tokens) as u64;
+        tokens
     }
 }
 
