@@ -386,6 +386,34 @@ async fn looking_changes_nothing() {
     assert!(scores.iter().all(|(_, blocks)| blocks.total() == 0));
 }
 
+/// A long prompt that is almost computed holds up less than a shorter one that has just begun.
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_is_almost_done_with_a_prompt_is_chosen() {
+    let router = router(Mode::Kv, Index::None);
+    let mut workers = ["a", "b"].map(worker);
+    for worker in &mut workers {
+        // With room to spare, blocks in use hardly count.
+        worker.profile.total_kv_blocks = Some(1 << 20);
+    }
+    let [a, b] = workers.each_ref().map(|at| at.key.worker.clone());
+    router.set_workers(workers);
+    let to = |worker: &WorkerId| {
+        let pin = Some(crate::route::Pin { worker: worker.clone(), rank: None });
+        Hints { filter: Filter { pin, ..Filter::default() }, ..Hints::default() }
+    };
+    // Both compute a hundred blocks in a second.
+    for (first, worker) in [(0, &a), (100, &b)] {
+        let held = router.select_hashed(&hashed(first, 100), &to(worker)).await.expect("a worker");
+        advance(Duration::from_secs(1)).await;
+        held.first_token();
+    }
+    let _long = router.select_hashed(&hashed(200, 100), &to(&a)).await.expect("a worker");
+    advance(Duration::from_millis(900)).await;
+    let _short = router.select_hashed(&hashed(300, 50), &to(&b)).await.expect("a worker");
+    let next = router.select_hashed(&hashed(400, 10), &Hints::default()).await.expect("a worker");
+    assert_eq!(next.worker().worker, a, "ten blocks are left there, and fifty at the other");
+}
+
 #[tokio::test]
 async fn made_ids_are_nobody_elses() {
     let (one, other) = (router(Mode::Random, Index::None), router(Mode::Random, Index::None));

@@ -1,5 +1,5 @@
-//! A comparison of ways of routing on a workload, in virtual time; one point of it again with processes. Its engines, and their model of time, are those of
-//! [`crate::engine::timed`].
+//! A comparison of ways of routing on a workload, in virtual time; one point of it again with processes. Its engines, and
+//! their model of time, are those of [`crate::engine::timed`].
 //!
 //! - [`job`]: requests by the names of their blocks, generated or of a trace;
 //! - [`way`], [`options`], [`change`]: ways of placing requests, engines, and changes to both (pure);

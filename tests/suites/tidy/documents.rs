@@ -2,12 +2,15 @@
 
 use crate::sources::{read, root};
 use kvasir_process::config::options_table;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Most lines of the top README.
-const README_LINES_MAX: usize = 200;
+/// Documents with the most lines that they may have.
+const LINES_MAX: [(&str, usize); 2] = [("README.md", 200), ("ARCHITECTURE.md", 300)];
+/// Where decisions stand.
+const DECISIONS: &str = "DECISIONS.md";
 /// READMEs with generated tables.
 const SERVER: &str = "indexer-server/README.md";
 const AGENT: &str = "kvbm-agent/README.md";
@@ -132,9 +135,36 @@ fn documents() -> Vec<PathBuf> {
 }
 
 #[test]
-fn the_top_readme_is_short() {
-    let lines = read("README.md").lines().count();
-    assert!(lines <= README_LINES_MAX, "{lines} lines, the limit is {README_LINES_MAX}");
+fn documents_are_as_short_as_their_readers_want() {
+    for (path, most) in LINES_MAX {
+        let lines = read(path).lines().count();
+        assert!(lines <= most, "{path} has {lines} lines: at most {most}");
+    }
+}
+
+/// Which file has which decisions; no number is given twice.
+#[test]
+fn the_list_of_decisions_is_current() {
+    let mut table = String::from("| decisions of | |\n| --- | --- |\n");
+    let mut all = BTreeSet::new();
+    for path in documents().iter().filter(|path| path.ends_with(DECISIONS)) {
+        let path = path.strip_prefix(root()).expect("in the checkout").display().to_string();
+        let headings = read(&path);
+        let headings = headings.lines().filter_map(|line| line.strip_prefix("## D"));
+        let numbers = headings.map(|heading| {
+            let number = heading.split_once('.').and_then(|(number, _)| number.parse().ok());
+            number.unwrap_or_else(|| panic!("{path}: no number: {heading}"))
+        });
+        let numbers: Vec<u32> = numbers.collect();
+        assert!(!numbers.is_empty(), "{path} has no decisions");
+        for number in &numbers {
+            assert!(all.insert(*number), "D{number} is given twice, the second time in {path}");
+        }
+        let list: Vec<_> = numbers.iter().map(|number| format!("D{number}")).collect();
+        let folder = path.strip_suffix(DECISIONS).unwrap_or(&path).trim_end_matches('/');
+        table.push_str(&format!("| [{folder}]({path}) | {} |\n", list.join(", ")));
+    }
+    check("ARCHITECTURE.md", "decisions", &table);
 }
 
 #[test]

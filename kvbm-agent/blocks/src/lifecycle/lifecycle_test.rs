@@ -53,7 +53,7 @@ fn seed() -> hash::Seed {
 
 // === The table of states ===
 
-/// "Reset: not initialised or reset. No associated sequence. Held in InactivePool, reusable."
+/// Row Reset of document 002: the block belongs to no sequence, and the pool gives it out again.
 #[test]
 fn reset_is_free_and_reusable() {
     let tier = Tier::new(1);
@@ -67,7 +67,7 @@ fn reset_is_free_and_reusable() {
     assert_eq!(tier.mutable().slot(), slot);
 }
 
-/// "Partial: being filled with tokens. Owned by the sequence creator."
+/// Row Partial: whoever began the sequence owns the block and fills it.
 #[test]
 fn partial_accumulates_tokens_of_its_owner() {
     let tier = Tier::new(1);
@@ -81,7 +81,7 @@ fn partial_accumulates_tokens_of_its_owner() {
     assert_eq!(block.tokens(), 4);
 }
 
-/// "Complete: fully filled with token data but not yet visible to others. Owned by creator."
+/// Row Complete: the block is full, and only its owner sees it.
 #[test]
 fn complete_is_not_visible() {
     let tier = Tier::new(1);
@@ -91,7 +91,7 @@ fn complete_is_not_visible() {
     assert_eq!(tier.changes(), []);
 }
 
-/// "Registered: visible for reuse. Can use block for lookups. Shared ownership."
+/// Row Registered: lookups find the block, and several may hold it.
 #[test]
 fn registered_is_found_and_shared() {
     let tier = Tier::new(1);

@@ -1,9 +1,6 @@
 //! Every interleaving of a small alphabet, up to a depth, and the truth after each.
 
-use super::{
-    Recourse, RecoveryConfig,
-    model_test::{Kind, World},
-};
+use super::{Recourse, RecoveryConfig, agent_test::Kind, model_test::World};
 use std::{thread, time::Duration};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -44,6 +44,8 @@ mod step;
 mod validate;
 
 #[cfg(test)]
+mod agent_test;
+#[cfg(test)]
 mod explore_test;
 #[cfg(test)]
 mod model_test;

@@ -1,10 +1,11 @@
-//! A model of an agent, of the network and of an index, around a real [`Recovery`].
+//! A model of the network and of an index between an agent (`agent_test.rs`) and a real [`Recovery`].
 //!
 //! What a batch does to the index depends on what was there before and is not the same when done
 //! twice: a batch that is lost, repeated or out of order shows in what is held.
 
+use super::agent_test::{Chunk, Copies, Kind, Life, Reply, Token, incarnation, life_of, serve};
 use super::{
-    Admission, Ask, Input, Item, NUMBERS_AHEAD_MAX, Numbered, OutcomeCounts, PAST_INCARNATIONS_MAX,
+    Admission, Ask, Input, NUMBERS_AHEAD_MAX, Numbered, OutcomeCounts, PAST_INCARNATIONS_MAX,
     Recourse, Recovery, RecoveryConfig, Step,
 };
 use kvasir_proto::{
@@ -15,37 +16,6 @@ use std::{
     collections::{BTreeMap, VecDeque},
     time::Duration,
 };
-
-/// What a batch of the model says of one of a few names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// One copy more.
-    Add(u8),
-    /// One copy less.
-    Take(u8),
-    /// No copies of anything.
-    Clear,
-}
-
-/// Copies by name; never 0.
-pub(super) type Copies = BTreeMap<u8, u32>;
-
-/// One batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Token {
-    pub(super) life: usize,
-    pub(super) sequence: u64,
-    pub(super) kind: Kind,
-}
-
-impl Item for Token {
-    fn bytes(&self) -> usize {
-        10
-    }
-}
-
-/// A part of a dump: absolute state of some names.
-pub(super) type Chunk = Vec<(u8, u32)>;
 
 /// Something on its way to the server, besides answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,58 +32,12 @@ pub(super) enum Sent {
     },
 }
 
-/// One message of an answer.
-#[derive(Debug, Clone)]
-enum Reply {
-    Batch(Token),
-    RangeEnd(Option<u64>),
-    Gone,
-    OtherIncarnation(usize),
-    Chunk(Chunk),
-    DumpEnd(usize, Option<u64>),
-    Failed,
-}
-
 /// A round under way. Not served until its first message is read.
 #[derive(Debug, Clone)]
 struct Round {
     number: u64,
     ask: Ask,
     served: Option<VecDeque<Reply>>,
-}
-
-/// One life of the agent.
-#[derive(Debug, Clone)]
-pub(super) struct Life {
-    first: u64,
-    batches: Vec<Kind>,
-}
-
-impl Life {
-    fn newest(&self) -> Option<u64> {
-        (self.first + self.batches.len() as u64).checked_sub(1).filter(|_| !self.batches.is_empty())
-    }
-}
-
-pub(super) fn incarnation(life: usize) -> Incarnation {
-    Incarnation(1_000 + life as u128)
-}
-
-fn life_of(incarnation: Incarnation) -> usize {
-    usize::try_from(incarnation.0 - 1_000).unwrap()
-}
-
-fn change(copies: &mut Copies, kind: Kind) {
-    match kind {
-        Kind::Add(name) => *copies.entry(name).or_default() += 1,
-        Kind::Take(name) => {
-            if let Some(count) = copies.get_mut(&name) {
-                *count -= 1;
-            }
-            copies.retain(|_, count| *count > 0);
-        }
-        Kind::Clear => copies.clear(),
-    }
 }
 
 /// The index, as far as one source goes.
@@ -207,12 +131,7 @@ impl World {
 
     /// What the source holds after batch `upto` of a life.
     pub(super) fn truth(&self, life: usize, upto: Option<u64>) -> Copies {
-        let life = &self.lives[life];
-        let count = upto.map_or(0, |upto| upto + 1 - life.first);
-        let mut copies = Copies::new();
-        let batches = life.batches.iter().take(usize::try_from(count).unwrap());
-        batches.for_each(|kind| change(&mut copies, *kind));
-        copies
+        self.lives[life].truth(upto)
     }
 
     // ---- the agent
@@ -335,53 +254,10 @@ impl World {
         self.round.is_some()
     }
 
-    /// Answers a round. A dump may have been begun `early` batches ago.
-    fn serve(&self, ask: Ask, early: u64) -> VecDeque<Reply> {
-        let (at, life) = (self.life(), self.lives.last().unwrap());
-        match ask {
-            Ask::Range { incarnation, .. } | Ask::Dump { incarnation }
-                if incarnation != self::incarnation(at) =>
-            {
-                VecDeque::from([Reply::OtherIncarnation(at)])
-            }
-            Ask::Range { from, .. } => self.serve_range(at, life, from),
-            Ask::Dump { .. } => self.serve_dump(at, life, early),
-        }
-    }
-
-    fn serve_range(&self, at: usize, life: &Life, from: u64) -> VecDeque<Reply> {
-        let Some(newest) = life.newest() else { return VecDeque::from([Reply::RangeEnd(None)]) };
-        let from = from.max(life.first);
-        let oldest = (newest + 1).saturating_sub(self.journal_max as u64).max(life.first);
-        if from < oldest || from > newest + 1 {
-            return VecDeque::from([Reply::Gone]);
-        }
-        let batch = |sequence: u64| {
-            let kind = life.batches[usize::try_from(sequence - life.first).unwrap()];
-            Reply::Batch(Token { life: at, sequence, kind })
-        };
-        (from..=newest).map(batch).chain([Reply::RangeEnd(Some(newest))]).collect()
-    }
-
-    /// What was held at some moment, in chunks, then what was changed until the watermark.
-    fn serve_dump(&self, at: usize, life: &Life, early: u64) -> VecDeque<Reply> {
-        let back = |from: Option<u64>, by: u64| {
-            from.and_then(|from| from.checked_sub(by)).filter(|from| *from >= life.first)
-        };
-        let watermark = back(life.newest(), early);
-        let (before, after) = (self.truth(at, back(watermark, 2)), self.truth(at, watermark));
-        let scanned = before.iter().map(|(name, count)| Reply::Chunk(vec![(*name, *count)]));
-        let of = |copies: &Copies, name| copies.get(&name).copied().unwrap_or_default();
-        let tail = (0..=u8::MAX).filter(|name| of(&before, *name) != of(&after, *name));
-        let tail: Chunk = tail.map(|name| (name, of(&after, name))).collect();
-        let tail = Some(Reply::Chunk(tail.clone())).filter(|_| !tail.is_empty());
-        scanned.chain(tail).chain([Reply::DumpEnd(at, watermark)]).collect()
-    }
-
     /// The next message of the answer arrives.
     pub(super) fn deliver_reply(&mut self, early: u64) {
         let Round { number: round, ask, .. } = *self.round.as_ref().expect("a round is under way");
-        let served = self.serve(ask, early);
+        let served = serve(&self.lives, self.journal_max, ask, early);
         let replies =
             self.round.as_mut().and_then(|round| round.served.get_or_insert(served).pop_front());
         let reply = replies.unwrap_or(Reply::Failed);

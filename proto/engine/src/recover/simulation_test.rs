@@ -2,7 +2,8 @@
 
 use super::{
     Input, LossPolicy, Recourse, RecoveryConfig,
-    model_test::{Kind, Sent, World},
+    agent_test::Kind,
+    model_test::{Sent, World},
 };
 use crate::order::Dice;
 use std::{panic, time::Duration};

@@ -147,8 +147,11 @@ impl ActiveLoads {
         }
         if let Some(rank) = self.ranks.get_mut(new.rank.slot) {
             rank.add_digest(key.router, request.digest());
-            request.prefill_number = rank.prefills.add(request.prefill_tokens, now);
-            self.loads.set_pace(new.rank, rank.prefills.pace());
+            // A request without tokens to compute tells nothing of the pace.
+            if request.prefill_tokens > 0 {
+                request.prefill_number = Some(rank.prefills.add(request.prefill_tokens, now));
+                self.loads.set_pace(new.rank, rank.prefills.pace());
+            }
         }
         vacancy.fill(request);
         Ok(())
@@ -172,8 +175,10 @@ impl ActiveLoads {
             // Added first, so that a router's entry does not come and go.
             rank.add_digest(key.router, request.digest());
             rank.take_digest(key.router, before);
-            rank.prefills.complete(request.prefill_number, now);
-            self.loads.set_pace(request.rank, rank.prefills.pace());
+            if let Some(number) = request.prefill_number.take() {
+                rank.prefills.complete(number, now);
+                self.loads.set_pace(request.rank, rank.prefills.pace());
+            }
         }
         Update::Changed(request.rank)
     }
@@ -235,8 +240,8 @@ impl ActiveLoads {
         }
         if let Some(rank) = self.ranks.get_mut(request.rank.slot) {
             rank.take_digest(key.router, request.digest());
-            if !request.is_prefill_completed {
-                rank.prefills.cancel(request.prefill_number);
+            if let Some(number) = request.prefill_number {
+                rank.prefills.cancel(number);
                 self.loads.set_pace(request.rank, rank.prefills.pace());
             }
         }

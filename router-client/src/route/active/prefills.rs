@@ -17,8 +17,8 @@ pub(super) struct Prefills {
     waiting: BTreeMap<u64, u64>,
     /// The number of the next prompt.
     next: u64,
-    /// When the oldest one began to be computed.
-    since: Duration,
+    /// When the oldest one began to be computed; none if nobody tells, because the one before it was given up.
+    since: Option<Duration>,
     /// Tokens whose computation took `seconds`; older ones count less.
     tokens: f64,
     seconds: f64,
@@ -31,7 +31,7 @@ pub(super) struct Pace {
     since_nanos: u64,
     /// Tokens of that prompt; 0 if there is none.
     oldest_tokens: f64,
-    /// 0 until a first token was out.
+    /// 0 if nothing is known.
     tokens_per_nano: f64,
 }
 
@@ -41,7 +41,7 @@ impl Prefills {
     /// A prompt came, of which so many tokens are to be computed. The number under which it waits.
     pub(super) fn add(&mut self, tokens: u64, now: Duration) -> u64 {
         if self.waiting.is_empty() {
-            self.since = now;
+            self.since = Some(now);
         }
         let number = self.next;
         self.next += 1;
@@ -55,25 +55,30 @@ impl Prefills {
             debug_assert!(false, "prompt {number} was waiting");
             return;
         };
-        let took = now.saturating_sub(self.since).as_secs_f64();
-        self.since = self.since.max(now);
-        self.tokens += tokens as f64 - NEWEST_SHARE * self.tokens;
-        self.seconds += took - NEWEST_SHARE * self.seconds;
+        if let Some(since) = self.since.replace(now) {
+            let took = now.saturating_sub(since).as_secs_f64();
+            self.tokens += tokens as f64 - NEWEST_SHARE * self.tokens;
+            self.seconds += took - NEWEST_SHARE * self.seconds;
+        }
     }
 
     /// A prompt will not be computed.
     pub(super) fn cancel(&mut self, number: u64) {
+        let oldest = self.waiting.first_key_value().map(|(number, _)| *number);
         let removed = self.waiting.remove(&number);
         debug_assert!(removed.is_some(), "prompt {number} was waiting");
+        if oldest == Some(number) {
+            self.since = None;
+        }
     }
 
     pub(super) fn pace(&self) -> Pace {
+        let Some(since) = self.since.filter(|_| self.seconds > 0.0) else { return Pace::UNKNOWN };
         let oldest_tokens = self.waiting.first_key_value().map_or(0, |(_, tokens)| *tokens);
-        let tokens_per_second = if self.seconds > 0.0 { self.tokens / self.seconds } else { 0.0 };
         Pace {
-            since_nanos: nanos(self.since),
+            since_nanos: nanos(since),
             oldest_tokens: oldest_tokens as f64,
-            tokens_per_nano: tokens_per_second / 1e9,
+            tokens_per_nano: self.tokens / self.seconds / 1e9,
         }
     }
 }
@@ -153,6 +158,20 @@ mod tests {
         assert_eq!(prefills.pace().computed_tokens(at(9_000)), 300);
         prefills.cancel(numbers[2]);
         assert_eq!(prefills.pace().computed_tokens(at(9_000)), 0);
+    }
+
+    /// The time of a prompt that was given up counts neither as progress of the next one nor for the pace.
+    #[test]
+    fn after_the_oldest_was_cancelled_nothing_counts_until_a_first_token() {
+        let mut prefills = Prefills::default();
+        let [first, second, third] =
+            [1_000, 1_000, 1_000].map(|tokens| prefills.add(tokens, at(0)));
+        prefills.complete(first, at(1_000));
+        prefills.cancel(second);
+        assert_eq!(prefills.pace().computed_tokens(at(1_900)), 0);
+        prefills.complete(third, at(9_000));
+        prefills.add(1_000, at(10_000));
+        assert_eq!(prefills.pace().computed_tokens(at(10_500)), 500);
     }
 
     proptest! {

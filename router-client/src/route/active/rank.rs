@@ -179,7 +179,11 @@ impl RankLoads {
     #[inline]
     pub(super) fn get_at(&self, rank: RankId, now: Duration) -> RankLoad {
         self.seat(rank).map_or(Self::EMPTY.load, |Seat { load, pace, .. }| {
-            let computed_tokens = pace.computed_tokens(now).min(load.prefill_tokens);
+            let computed_tokens = pace.computed_tokens(now);
+            debug_assert!(
+                computed_tokens <= load.prefill_tokens,
+                "the oldest prompt is one of them"
+            );
             RankLoad { computed_tokens, ..*load }
         })
     }

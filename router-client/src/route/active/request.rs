@@ -79,8 +79,9 @@ pub(super) struct Request {
     pub(super) input_tokens: u64,
     pub(super) prefill_tokens: u64,
     pub(super) is_prefill_completed: bool,
-    /// The number of its prompt among its rank's [`Prefills`](super::prefills::Prefills), until its first token.
-    pub(super) prefill_number: u64,
+    /// The number of its prompt among its rank's [`Prefills`](super::prefills::Prefills), until its first token; none if it
+    /// has no tokens to compute.
+    pub(super) prefill_number: Option<u64>,
     /// Tokens of its prompt that count as context; 0 where blocks are not tracked.
     pub(super) context_tokens: u64,
     pub(super) output_tokens: u64,
@@ -145,7 +146,7 @@ impl Request {
             input_tokens: new.input_tokens,
             prefill_tokens: new.prefill_tokens,
             is_prefill_completed: false,
-            prefill_number: 0,
+            prefill_number: None,
             context_tokens: 0,
             output_tokens: 0,
             expected_output_tokens: new.expected_output_tokens,
