@@ -10,6 +10,7 @@
 //!   left.
 //! - The overlap is credited by the tier in which a block lies: what lies on disk has to be fetched.
 
+use super::active::real;
 use super::error::{ConfigError, check};
 use std::num::NonZeroU32;
 
@@ -161,7 +162,7 @@ impl Prices {
         let credited_blocks = input.overlap.credited(&self.config.credits);
         // Never negative: an index may know of more blocks than the request has whole ones.
         let new_prefill_tokens = (self.input_tokens - credited_blocks * self.block_size).max(0.0);
-        let active_tokens = self.config.active_prefill_weight * input.active_prefill_tokens as f64;
+        let active_tokens = self.config.active_prefill_weight * real(input.active_prefill_tokens);
         let prefill_blocks = (active_tokens + new_prefill_tokens) * self.blocks_per_token;
         debug_assert!(new_prefill_tokens <= self.input_tokens, "an overlap never adds work");
         let decode_blocks = input.decode_blocks;
@@ -191,7 +192,7 @@ fn decode_cost(input: &CostInput) -> f64 {
     if capacity_blocks == 0 {
         return decode_blocks;
     }
-    let square = (decode_blocks / capacity_blocks as f64).min(1.0).powi(2);
+    let square = (decode_blocks / real(capacity_blocks)).min(1.0).powi(2);
     square * square * decode_blocks + CONTEXT_COST * context_blocks
 }
 

@@ -30,9 +30,9 @@ pub(super) struct Pace {
     /// When the rank began with the oldest prompt.
     since_nanos: u64,
     /// Tokens of that prompt; 0 if there is none.
-    oldest_tokens: f64,
-    /// 0 if nothing is known.
-    tokens_per_nano: f64,
+    oldest_tokens: u64,
+    /// Tokens in a nanosecond, in units of 2^−64: the upper half of a product is whole tokens. 0 if nothing is known.
+    tokens_per_nano: u64,
 }
 
 // === impl Prefills ===
@@ -75,11 +75,10 @@ impl Prefills {
     pub(super) fn pace(&self) -> Pace {
         let Some(since) = self.since.filter(|_| self.seconds > 0.0) else { return Pace::UNKNOWN };
         let oldest_tokens = self.waiting.first_key_value().map_or(0, |(_, tokens)| *tokens);
-        Pace {
-            since_nanos: nanos(since),
-            oldest_tokens: oldest_tokens as f64,
-            tokens_per_nano: self.tokens / self.seconds / 1e9,
-        }
+        let tokens_per_nano = self.tokens / self.seconds / 1e9;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+        let tokens_per_nano = (tokens_per_nano * 2_f64.powi(64)).ceil() as u64;
+        Pace { since_nanos: nanos(since), oldest_tokens, tokens_per_nano }
     }
 }
 
@@ -92,16 +91,14 @@ const fn nanos(time: Duration) -> u64 {
 // === impl Pace ===
 
 impl Pace {
-    pub(super) const UNKNOWN: Self =
-        Self { since_nanos: 0, oldest_tokens: 0.0, tokens_per_nano: 0.0 };
+    pub(super) const UNKNOWN: Self = Self { since_nanos: 0, oldest_tokens: 0, tokens_per_nano: 0 };
 
     /// Tokens of the oldest prompt that are likely to be computed by `now`: never more than it has.
     #[inline(always)]
     pub(super) fn computed_tokens(&self, now: Duration) -> u64 {
-        let passed = nanos(now).saturating_sub(self.since_nanos) as f64;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
-        let tokens = (passed * self.tokens_per_nano).min(self.oldest_tokens) as u64;
-        tokens
+        let passed = nanos(now).saturating_sub(self.since_nanos);
+        let (_, tokens) = passed.carrying_mul(self.tokens_per_nano, 0);
+        tokens.min(self.oldest_tokens)
     }
 }
 

@@ -77,18 +77,25 @@ pub(super) struct Rank {
     pub(super) prefills: Prefills,
 }
 
+/// A count of blocks or tokens as a real number. A decision converts several for each rank, and processors convert signed
+/// numbers in one step.
+#[inline(always)]
+pub(in crate::route) fn real(count: u64) -> f64 {
+    i64::try_from(count).unwrap_or(i64::MAX) as f64
+}
+
 // === impl RankLoad ===
 
 impl RankLoad {
     /// Blocks in use, those of output by their weight.
     #[must_use]
     pub fn active_blocks(&self) -> f64 {
-        let prompts = self.prompt_blocks as f64;
+        let prompts = real(self.prompt_blocks);
         if self.output_milliblocks == 0 {
             // The usual case, for each rank at each decision: a division would be most of the work.
             return prompts;
         }
-        prompts + self.output_milliblocks as f64 / BLOCK_MILLIBLOCKS as f64
+        prompts + real(self.output_milliblocks) / BLOCK_MILLIBLOCKS as f64
     }
 
     /// Blocks in use if a request of `blocks` blocks comes, of which `shared_blocks` are in use already: the potential

@@ -115,6 +115,7 @@ impl Lowest {
     }
 
     /// Looks at one who may be the best, or as good as the best.
+    #[inline(always)]
     fn compare(&mut self, number: usize, score: f64, load: (f64, u64)) {
         let is_first = self.low == 0;
         let by_score = if is_first { Ordering::Less } else { score.total_cmp(&self.score) };

@@ -1,6 +1,6 @@
 use super::mode::Mode;
 use super::question::{Candidate, Preferences, Question, Vitals};
-use crate::route::active::RankLoad;
+use crate::route::active::{RankLoad, real};
 use crate::route::cost::{Cost, CostConfig, CostInput, Prices};
 use crate::route::error::{ConfigError, check};
 use std::time::Duration;
@@ -172,7 +172,7 @@ impl<'a> Scorer<'a> {
     /// What a rank has to do, in blocks: those in use and those to be computed.
     #[inline(always)]
     pub(super) fn load_blocks(&self, load: &RankLoad) -> f64 {
-        load.active_blocks() + load.prefill_tokens as f64 * self.blocks_per_token
+        load.active_blocks() + real(load.prefill_tokens) * self.blocks_per_token
     }
 
     #[inline(always)]
@@ -191,7 +191,7 @@ impl<'a> Scorer<'a> {
             overlap,
             active_prefill_tokens: load.pending_tokens().saturating_sub(expected_tokens),
             decode_blocks,
-            context_blocks: load.context_tokens as f64 * self.blocks_per_token,
+            context_blocks: real(load.context_tokens) * self.blocks_per_token,
             capacity_blocks: *capacity_blocks,
         })
     }
