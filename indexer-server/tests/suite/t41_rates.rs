@@ -4,6 +4,8 @@ use crate::harness::{Publisher, Server, hello, query, registration, stored, with
 use futures::stream;
 use kvasir_proto::pb::{self, find_matches_stream_response::Outcome};
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Request, Status};
 use tonic_types::StatusExt;
@@ -142,5 +144,34 @@ async fn publishers_of_old_connections_end_in_order_and_lose_no_batch() {
     assert_eq!(listed.workers.len(), 1);
     let (_, metrics) = server.http("/metrics").await;
     assert!(!metrics.contains("connections_cut_off_total{reason=\"aged\"}"), "{metrics}");
+    server.stop().await.expect("a clean stop");
+}
+
+/// A connection of the side port is kept alive until it is old, and ends between two requests.
+#[tokio::test]
+async fn http_connections_get_old_too() {
+    const LIVE: &[u8] = b"GET /livez HTTP/1.1\r\nHost: test\r\n\r\n";
+    let server = Server::start(&["--connection-age=1s"]).await;
+    let begin = Instant::now();
+    let mut stream = TcpStream::connect(server.addresses.http).await.expect("a connection");
+    let (mut answered, mut answer) = (0, [0; 1_024]);
+    loop {
+        // Beyond the last answer there is nobody who would take a request.
+        let asked = stream.write_all(LIVE).await;
+        match within(stream.read(&mut answer)).await {
+            Ok(0) | Err(_) => break,
+            Ok(bytes) => {
+                asked.expect("what is answered was asked");
+                let answer = String::from_utf8_lossy(&answer[..bytes]);
+                assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+                assert!(answer.ends_with("\r\n\r\nok\n"), "{answer}");
+                answered += 1;
+            }
+        }
+    }
+    let lived = begin.elapsed();
+    assert!(answered > 1 && lived >= Duration::from_millis(850), "{answered} in {lived:?}");
+    let (status, _) = server.http("/livez").await;
+    assert_eq!(status, 200);
     server.stop().await.expect("a clean stop");
 }

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use tempfile::TempDir;
 use tonic::Code;
 
-const IDENTITIES: &[fixture::Identity] = &[
+const IDENTITIES: &[fixture::Identity<'_>] = &[
     ("one", "roles = [\"publish\"]\nmodels = [\"m1\", \"m1-*\"]\nworkers = [\"*\"]"),
     ("admin-one", "roles = [\"admin\"]\nmodels = [\"m1\"]"),
     ("all", "roles = [\"publish\"]\nworkers = [\"*\"]"),

@@ -10,10 +10,10 @@ use std::path::Path;
 use tempfile::TempDir;
 
 /// An identity: its name, which is its token too, and the lines behind these.
-pub type Identity = (&'static str, &'static str);
+pub type Identity<'a> = (&'a str, &'a str);
 
 /// Those of most tests. Tokens are longer in life.
-pub const IDENTITIES: &[Identity] = &[
+pub const IDENTITIES: &[Identity<'_>] = &[
     ("query-a", "roles = [\"query\"]\ntenants = [\"a\"]"),
     ("publish-a", "roles = [\"publish\"]\ntenants = [\"a\"]\nworkers = [\"w*\"]"),
     ("admin-a", "roles = [\"admin\"]\ntenants = [\"a\"]"),
@@ -27,7 +27,7 @@ pub const IDENTITIES: &[Identity] = &[
 ];
 
 /// Writes a file of identities.
-pub fn write(path: &Path, identities: &[Identity]) -> Result<()> {
+pub fn write(path: &Path, identities: &[Identity<'_>]) -> Result<()> {
     let mut text = String::new();
     for (name, rest) in identities {
         let hash = token_sha256(name);

@@ -6,11 +6,12 @@ use anyhow::{Result, ensure};
 use kvasir_proto::pb;
 use kvasir_tests::client;
 use kvasir_tests::server::Server;
+use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-const IDENTITIES: &[fixture::Identity] = &[
+const IDENTITIES: &[fixture::Identity<'_>] = &[
     ("all", "roles = [\"query\"]"),
     ("one", "roles = [\"query\"]\nmodels = [\"m1\"]"),
     ("other-tenant", "roles = [\"query\"]\ntenants = [\"a\"]"),
@@ -20,12 +21,9 @@ const IDENTITIES: &[fixture::Identity] = &[
 /// Longest time until the gateway knows the workers.
 const LISTED_TIMEOUT: Duration = Duration::from_secs(30);
 
-#[tokio::test]
-async fn an_api_key_is_the_token_of_an_identity() -> Result<()> {
-    let folder = TempDir::new()?;
-    let file = folder.path().join("identities.toml");
-    fixture::write(&file, IDENTITIES)?;
-    let mut index = Server::start_anywhere().await?;
+/// A gateway with a file of identities, once it lists models `m1` and `m2` to token `all`; and its index.
+pub async fn start(file: &Path) -> Result<(Server, Server)> {
+    let index = Server::start_anywhere().await?;
     let mut indexer = client::connect(index.addresses.grpc).await?;
     for model in ["m1", "m2"] {
         let label = pb::Label { key: "http".to_owned(), value: "http://127.0.0.1:1".to_owned() };
@@ -42,18 +40,27 @@ async fn an_api_key_is_the_token_of_an_identity() -> Result<()> {
     }
     let (target, file) = (index.addresses.grpc.to_string(), file.display().to_string());
     let flags = ["--indexer", &target, "--discovery-interval", "100ms", "--identities", &file];
-    let mut gateway = Server::gateway(&flags).await?;
+    let gateway = Server::gateway(&flags).await?;
     let at = gateway.addresses.grpc;
     let deadline = Instant::now() + LISTED_TIMEOUT;
     loop {
         let listed = ask(at, "GET", "/v1/models", Some("all")).await?;
         ensure!(status(&listed)? == 200, "{listed}");
         if listed.contains("\"m1\"") && listed.contains("\"m2\"") {
-            break;
+            return Ok((gateway, index));
         }
         ensure!(Instant::now() < deadline, "{listed}");
         sleep(Duration::from_millis(50)).await;
     }
+}
+
+#[tokio::test]
+async fn an_api_key_is_the_token_of_an_identity() -> Result<()> {
+    let folder = TempDir::new()?;
+    let file = folder.path().join("identities.toml");
+    fixture::write(&file, IDENTITIES)?;
+    let (mut gateway, mut index) = start(&file).await?;
+    let at = gateway.addresses.grpc;
     let listed = ask(at, "GET", "/v1/models", Some("one")).await?;
     ensure!(listed.contains("\"m1\"") && !listed.contains("m2"), "{listed}");
     for (token, path) in [("one", "/v1/models/m2"), ("other-tenant", "/v1/models/m1")] {

@@ -8,6 +8,7 @@ mod endpoints;
 mod fixture;
 mod gateway;
 mod play;
+mod rates;
 mod reload;
 mod roles;
 mod side;

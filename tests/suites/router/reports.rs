@@ -46,6 +46,29 @@ async fn an_agents_loads_are_shown_and_grow_stale() -> Result<()> {
     Ok(())
 }
 
+/// The agent replaces each connection after a second, under the router's stream of loads, too: the router opens it again.
+#[tokio::test]
+async fn loads_go_on_over_connections_that_are_replaced() -> Result<()> {
+    let mut fleet = Fleet::start(0, &[]).await?;
+    let index = format!("http://{}", fleet.server.addresses.grpc);
+    let size = BLOCK_SIZE.to_string();
+    let flags = ["--worker-id", "w", "--model", MODEL, "--block-size", &size, "--indexers", &index];
+    let mut agent = Server::agent(&[&flags[..], &["--connection-age", "1s"]].concat()).await?;
+    let (grpc, http) = (format!("http://{}", agent.addresses.grpc), agent.addresses.http);
+    let (mut reported, mut aged) = (0, 0.0);
+    while aged < 3.0 {
+        let mut client = WorkerLoadsClient::connect(grpc.clone()).await?;
+        client.report_load(pb::ReportLoadRequest { load: Some(load("w", reported)) }).await?;
+        shows(&mut fleet.router, "w", reported, false).await?;
+        reported += 1;
+        aged = metrics::sum(http, "grpc_connections_aged_total", "").await?;
+    }
+    ensure!(reported > 3, "{reported} reports");
+    agent.stop().await;
+    fleet.stop().await;
+    Ok(())
+}
+
 #[tokio::test]
 async fn loads_over_nats_are_shown_and_malformed_ones_are_counted() -> Result<()> {
     let folder = TempDir::new()?;
