@@ -271,9 +271,9 @@ impl ActiveLoads {
         self.loads.get(rank)
     }
 
-    /// The load of a rank, with the tokens of prompts that are likely to be computed by `now`: what a decision weighs.
-    ///
-    /// The estimate goes by the rank's own first tokens so far, and never exceeds the oldest prompt.
+    /// The load of a rank for a decision at `now`: like [`ActiveLoads::load`], with an estimate of
+    /// [`RankLoad::computed_tokens`] from the pace of the rank's first tokens so far. The estimate never exceeds the tokens
+    /// of the oldest prompt.
     #[must_use]
     #[inline]
     pub fn load_at(&self, rank: RankId, now: Duration) -> RankLoad {
