@@ -350,7 +350,7 @@ const COUNTS: [Count; 5] = [
 /// A counter of replica sync: its name, its help, its value.
 type SyncCount = (&'static str, &'static str, fn(&SyncCounts) -> u64);
 
-const SYNC_COUNTS: [SyncCount; 5] = [
+const SYNC_COUNTS: [SyncCount; 6] = [
     ("sync_sent", "Messages to replicas", |at| at.messages_sent),
     ("sync_received", "Messages on the replicas' subject, own ones included", |at| {
         at.messages_received
@@ -361,6 +361,11 @@ const SYNC_COUNTS: [SyncCount; 5] = [
         |at| at.digests_differing,
     ),
     ("sync_healed", "Requests of replicas that were put right after that", SyncCounts::healed),
+    (
+        "sync_abandoned",
+        "Requests of replicas that are gone, freed because nobody tells of them any more",
+        |at| at.abandoned_freed,
+    ),
     ("sync_unknown_ranks", "Requests of replicas at ranks that are not known here", |at| {
         at.dropped.unknown_rank
     }),

@@ -10,7 +10,6 @@
 //!   left.
 //! - The overlap is credited by the tier in which a block lies: what lies on disk has to be fetched.
 
-use super::active::real;
 use super::error::{ConfigError, check};
 use std::num::NonZeroU32;
 
@@ -145,6 +144,13 @@ impl CostConfig {
         let (input_tokens, blocks_per_token) = (input_tokens as f64, block_size.recip());
         Prices { config: *self, input_tokens, block_size, blocks_per_token }
     }
+}
+
+/// A count of blocks or tokens as a real number. A decision converts several for each rank, and processors convert signed
+/// numbers in one step.
+#[inline(always)]
+pub(super) fn real(count: u64) -> f64 {
+    i64::try_from(count).unwrap_or(i64::MAX) as f64
 }
 
 /// Refuses an overlap score weight that cannot be used, a request's own one included.

@@ -206,6 +206,9 @@ impl State {
             self.tell_freed(&at.key);
         }
         self.counts.expired += own as u64;
+        if let Some(sync) = &mut self.sync {
+            sync.free_gone(&mut self.active, now);
+        }
         if let Some(sessions) = &mut self.sessions {
             sessions.expire(now);
         }

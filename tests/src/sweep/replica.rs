@@ -307,6 +307,9 @@ impl Pool {
                 sync.local_freed(&expired.key);
             }
         }
+        if let Some(sync) = &mut self.sync {
+            sync.free_gone(&mut self.active, Duration::from_nanos(now));
+        }
     }
 
     fn key(&self, id: usize) -> Result<RequestKey> {

@@ -34,7 +34,6 @@ pub use config::{
 pub use key::{REQUEST_ID_BYTES_MAX, RequestKey, RouterId};
 pub use loads::ActiveLoads;
 pub use outcome::{AddError, Expired, Placed, SharedBlocks, Update};
-pub(super) use rank::real;
 pub use rank::{LoadDigest, RankId, RankLoad};
 pub use request::{
     ActiveRequest, NewRequest, PromptBlocks, REQUEST_BLOCKS_MAX, REQUEST_TOKENS_MAX, RequestNotes,

@@ -1,6 +1,7 @@
 use super::chains::Slot;
 use super::key::RouterId;
 use super::prefills::{Pace, Prefills};
+use crate::route::cost::real;
 use kvasir_proto::types::WorkerKey;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -75,13 +76,6 @@ pub(super) struct Rank {
     pub(super) digests: BTreeMap<RouterId, LoadDigest>,
     /// Its prompts without a first token.
     pub(super) prefills: Prefills,
-}
-
-/// A count of blocks or tokens as a real number. A decision converts several for each rank, and processors convert signed
-/// numbers in one step.
-#[inline(always)]
-pub(in crate::route) fn real(count: u64) -> f64 {
-    i64::try_from(count).unwrap_or(i64::MAX) as f64
 }
 
 // === impl RankLoad ===

@@ -1,7 +1,7 @@
 use super::mode::Mode;
 use super::question::{Candidate, Preferences, Question, Vitals};
-use crate::route::active::{RankLoad, real};
-use crate::route::cost::{Cost, CostConfig, CostInput, Prices};
+use crate::route::active::RankLoad;
+use crate::route::cost::{Cost, CostConfig, CostInput, Prices, real};
 use crate::route::error::{ConfigError, check};
 use std::time::Duration;
 

@@ -19,6 +19,8 @@ pub struct SyncCounts {
     pub requests_told_again: u64,
     /// Requests of other routers freed, because lists did not have them, or had them otherwise.
     pub ghosts_freed: u64,
+    /// Requests of other routers freed, because nothing was heard of these routers any more.
+    pub abandoned_freed: u64,
     /// Requests of other routers whose prefill had completed without that being known here.
     pub prefills_corrected: u64,
     /// What was dropped.

@@ -123,6 +123,7 @@ impl Router {
         for expired in self.loads.expire(now) {
             self.sync.local_freed(&expired.key);
         }
+        self.sync.free_gone(&mut self.loads, now);
     }
 
     pub(super) fn flush(&mut self, now: Duration) -> Vec<SyncMessage> {

@@ -9,8 +9,8 @@
 //!   it lacks. So whatever was lost is healed by the first digest that arrives, with the list that follows it.
 //!
 //! Each router is the only one that tells of its requests, so there is nothing to agree on: its own loads are the truth
-//! of them. A digest is also the router's sign of life, by which replicas renew the leases of its requests. Those of a
-//! router that crashed end with their leases, as it comes back under another id.
+//! of them. A digest is also the router's sign of life, by which replicas renew the leases of its requests. A router of
+//! which six digests in a row are missing is gone: its requests are freed, as it comes back under another id.
 //!
 //! Lists and requests that are asked for are sent to all, as all messages are; they are sent once a second at most. So
 //! the cost of a loss does not grow with the square of the replicas.
@@ -22,6 +22,7 @@
 //!    output of a request completes its prefill, too. What it does not tell, digests heal.
 //! 2. Every few milliseconds it sends what [`Replication::flush`] returns.
 //! 3. It hands what arrives to [`Replication::receive`].
+//! 4. About once a second it calls [`Replication::free_gone`].
 //!
 //! All replicas of a partition need the same [`ActiveConfig`](super::ActiveConfig), but for its limits: where blocks or
 //! tokens are tracked differently, digests never agree. Output is each router's own: no event tells of it.

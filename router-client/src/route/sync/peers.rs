@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Most routers that are remembered beside one's own.
 pub const SYNC_PEERS_MAX: usize = 1_024;
-/// A router that was silent for so long is forgotten. Its requests stay until their leases end.
+/// A router that was silent for so long is forgotten.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(120);
 /// Between two questions for a list of the same router.
 pub(super) const ASK_INTERVAL: Duration = Duration::from_secs(1);
@@ -29,6 +29,8 @@ struct Peer {
     heard: Duration,
     /// When its list was asked for last.
     asked: Option<Duration>,
+    /// It was silent for so long that its requests were freed.
+    is_gone: bool,
 }
 
 /// Other routers, and what is to be asked of them.
@@ -50,6 +52,7 @@ impl Peers {
     pub(super) fn hear(&mut self, router: RouterId, now: Duration) -> Heard {
         if let Some(peer) = self.peers.get_mut(&router) {
             peer.heard = peer.heard.max(now);
+            peer.is_gone = false;
             return Heard::Again;
         }
         if self.peers.len() >= SYNC_PEERS_MAX {
@@ -58,9 +61,18 @@ impl Peers {
         if self.peers.len() >= SYNC_PEERS_MAX {
             return Heard::NoRoom;
         }
-        self.peers.insert(router, Peer { heard: now, asked: None });
+        self.peers.insert(router, Peer { heard: now, asked: None, is_gone: false });
         debug_assert!(self.peers.len() <= SYNC_PEERS_MAX, "{} peers", self.peers.len());
         Heard::First
+    }
+
+    /// A router that has been silent for so long; each once, unless it is heard of again.
+    pub(super) fn next_gone(&mut self, silence: Duration, now: Duration) -> Option<RouterId> {
+        let mut peers = self.peers.iter_mut();
+        let is_gone = |peer: &Peer| !peer.is_gone && now >= peer.heard.saturating_add(silence);
+        let (router, peer) = peers.find(|(_, peer)| is_gone(peer))?;
+        peer.is_gone = true;
+        Some(*router)
     }
 
     /// Routers heard of lately.

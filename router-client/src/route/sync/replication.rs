@@ -13,6 +13,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// A router of which so many digests in a row did not come is gone.
+const SILENT_DIGESTS: u32 = 6;
+
 /// One router's part in replica sync, for one partition: what it tells others of its own requests, and what it learns
 /// of theirs. Times are those of this router only.
 #[derive(Debug)]
@@ -31,8 +34,8 @@ pub struct Replication {
 // === impl Replication ===
 
 impl Replication {
-    /// A router that nobody has heard of. Its id is new with each start, as its requests are: replicas keep those of
-    /// its last life until their leases end.
+    /// A router that nobody has heard of. Its id is new with each start, as its requests are: replicas free those of
+    /// its last life once that one is [gone](Self::free_gone).
     #[must_use]
     pub fn new(own: RouterId, config: SyncConfig) -> Self {
         Self {
@@ -87,6 +90,20 @@ impl Replication {
         }
         let beyond = message.items.len().saturating_sub(SYNC_ITEMS_MAX);
         self.counts.dropped.invalid += beyond as u64;
+    }
+
+    /// Frees the requests of routers that are gone: nothing was heard of them for [`SILENT_DIGESTS`] of this router's digest
+    /// intervals. Nobody tells of their requests any more, so that all of them would count as load until their leases
+    /// end. If such a router is only cut off, its next digest brings its requests back.
+    pub fn free_gone(&mut self, loads: &mut ActiveLoads, now: Duration) {
+        let silence = self.config.digest_interval.saturating_mul(SILENT_DIGESTS);
+        while let Some(router) = self.peers.next_gone(silence, now) {
+            let requests = loads.digests_after(router, "").map(|(key, _)| key.clone());
+            for key in requests.collect::<Vec<_>>() {
+                loads.free(&key);
+                self.counts.abandoned_freed += 1;
+            }
+        }
     }
 
     /// What is to be sent now, in this order; nothing, most of the time. Each message has at most

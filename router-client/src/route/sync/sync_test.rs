@@ -582,6 +582,37 @@ fn as_many_routers_are_remembered_as_may_be() {
     assert_eq!(a.sync.counts().lists_asked, all);
 }
 
+/// A router that crashed leaves load for six intervals, and not for the leases of its requests. One that was only cut off
+/// has its requests back with the list that follows its next digest.
+#[test]
+fn the_requests_of_a_silent_router_are_freed() {
+    let config = SyncConfig { digest_interval: secs(1) };
+    let [mut a, mut b] = [1, 2].map(|number| Router::with(number, CONFIG, config));
+    for router in [&mut a, &mut b] {
+        router.join(0);
+        router.join(1);
+    }
+    for now in [secs(0), ANSWER_INTERVAL] {
+        talk(&mut [&mut a, &mut b], now);
+    }
+    a.add("x", 0, &PATH, secs(2));
+    a.add("y", 1, &PATH, secs(2));
+    b.add("own", 1, &PATH[..2], secs(2));
+    talk(&mut [&mut a, &mut b], secs(2));
+    b.expire(secs(8) - millis(1));
+    assert_eq!((requests(&b, 0), requests(&b, 1)), (1, 2));
+    b.expire(secs(8));
+    assert_eq!((requests(&b, 0), requests(&b, 1)), (0, 1));
+    assert_eq!(b.sync.counts().abandoned_freed, 2);
+    for now in [secs(9), secs(9) + ANSWER_INTERVAL, secs(9) + ANSWER_INTERVAL * 2] {
+        talk(&mut [&mut a, &mut b], now);
+        b.expire(now);
+    }
+    a.assert_agrees(&b);
+    assert_eq!((requests(&b, 0), requests(&b, 1)), (1, 2));
+    assert_eq!(b.sync.counts().abandoned_freed, 2, "it is heard of again");
+}
+
 #[test]
 fn settings_that_cannot_be_used_are_refused() {
     let check = |millis, lease| {
