@@ -186,7 +186,7 @@ fn time_ends_pins_and_transfers() {
     assert_eq!(pool.stats().pins, 0);
     assert_eq!(manager.expire(order.deadline), [order.id]);
     assert!(!manager.cancel(order.id));
-    assert_eq!(manager.cancel_block(order.identity.sequence), []);
+    assert_eq!(manager.cancel_onboard(order.identity.sequence), [], "it leads down");
     let settled = manager.finish(order.id, Outcome::Cancelled, NOW).expect("it is settled");
     assert_eq!(settled.verdict, Verdict::Cancelled);
     manager.decay();

@@ -162,9 +162,10 @@ impl KvBlockManagerState {
         self.plan.lock().cancel(id)
     }
 
-    /// Gives up a block in all lanes. Returns the transfers that executors should stop.
-    pub fn cancel_block(&self, sequence: SequenceHash) -> Vec<TransferId> {
-        self.plan.lock().cancel_block(sequence)
+    /// Gives up the copies of a block in tiers above; an offload of it goes on. Returns the transfers that executors should
+    /// stop.
+    pub fn cancel_onboard(&self, sequence: SequenceHash) -> Vec<TransferId> {
+        self.plan.lock().cancel_onboard(sequence)
     }
 
     /// Ends pins and cancels transfers whose time is over. Returns the transfers that executors should stop.

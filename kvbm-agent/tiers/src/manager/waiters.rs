@@ -12,6 +12,8 @@ use tokio::sync::oneshot;
 pub(super) enum Arrival {
     /// Its transfer has ended; the copy is in use, if there is one.
     Settled(Verdict, Option<TierBlock>),
+    /// Its transfer takes too long, and may never end.
+    Overdue,
     /// Its request ended without a transfer: see where the block is now.
     Look,
 }

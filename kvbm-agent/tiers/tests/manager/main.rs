@@ -10,6 +10,9 @@
 
 mod audit;
 mod engine;
+mod gate;
+mod hang;
+mod limits;
 mod sessions;
 mod soak;
 mod world;
