@@ -339,6 +339,12 @@ impl FaultyStorage {
     }
 }
 
+impl fmt::Debug for Planned {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.plan.fmt(to)
+    }
+}
+
 impl Hook for Planned {
     fn before(&self, call: Call, place: Place, cancel: &Cancel) -> Result<Cancel, TransferError> {
         let Rates { flip, full, io, delay, cancel: stop, delay_max, .. } = self.plan.rates;

@@ -246,7 +246,7 @@ impl Drop for KvBlockManager {
     fn drop(&mut self) {
         self.shared.begin_stopping();
         for sequence in self.shared.waiters.awaited() {
-            self.shared.waiters.tell(sequence, || Arrival::Look);
+            self.shared.waiters.tell(sequence, Arrival::Look);
         }
     }
 }

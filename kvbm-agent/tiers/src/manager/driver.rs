@@ -155,7 +155,7 @@ impl Driver {
             self.cancel(id);
             // It may never stop, and nobody waits for that.
             if let Some((_, sequence)) = self.cancels.get(&id).filter(|_| id.route.is_up()) {
-                self.shared.waiters.tell(*sequence, || Arrival::Overdue);
+                self.shared.waiters.tell(*sequence, Arrival::Overdue);
             }
         }
         let seats: Vec<_> = self.seats.lock().values().filter_map(Weak::upgrade).collect();
@@ -202,7 +202,7 @@ impl Driver {
         self.relay();
         for sequence in self.shared.waiters.awaited() {
             if !self.shared.state.is_onboarding(sequence) {
-                self.shared.waiters.tell(sequence, || Arrival::Look);
+                self.shared.waiters.tell(sequence, Arrival::Look);
             }
         }
     }
@@ -416,8 +416,7 @@ impl Driver {
             }
         }
         if route.is_up() {
-            let (verdict, copy) = (settled.verdict, settled.copy);
-            let arrival = || Arrival::Settled(verdict, copy.clone());
+            let arrival = Arrival::Settled(settled.verdict, settled.copy);
             shared.waiters.tell(order.identity.sequence, arrival);
         }
     }
@@ -430,7 +429,7 @@ impl Driver {
 
     fn tell_all(&self) {
         for sequence in self.shared.waiters.awaited() {
-            self.shared.waiters.tell(sequence, || Arrival::Look);
+            self.shared.waiters.tell(sequence, Arrival::Look);
         }
     }
 }

@@ -160,7 +160,7 @@ async fn bring_up(
         match shared.state.onboard(block, priority) {
             Offered::Queued { displaced } => {
                 if let Some(displaced) = displaced {
-                    shared.waiters.tell(displaced.sequence, || Arrival::Look);
+                    shared.waiters.tell(displaced.sequence, Arrival::Look);
                 }
                 shared.wake.notify_one();
             }

@@ -143,12 +143,12 @@ async fn threads_of_one_session_never_get_each_others_bytes() {
             let lease = if round % 3 == 0 { Duration::from_micros(1) } else { LEASE };
             let Ok(slots) = session.allocate(1, lease) else { continue };
             let slot = slots[0].slot;
+            let bytes = bytes_of(block.sequence);
+            let _written = session.write(slot, 0, &bytes);
             if round % 3 == 0 {
                 // It is a slow one: by now the slot may be another thread's.
                 thread::sleep(Duration::from_millis(round % 60));
             }
-            let bytes = bytes_of(block.sequence);
-            let _written = session.write(slot, 0, &bytes);
             let Ok(done) = session.commit(slot, &commit(&block)) else {
                 session.abort(slot);
                 continue;

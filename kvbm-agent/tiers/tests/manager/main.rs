@@ -13,6 +13,10 @@ mod engine;
 mod gate;
 mod hang;
 mod limits;
+#[cfg(feature = "objects")]
+mod objects;
 mod sessions;
+mod shelf;
 mod soak;
+mod volume;
 mod world;
