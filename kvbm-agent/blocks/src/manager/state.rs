@@ -53,6 +53,7 @@ impl KvBlockManagerState {
         let events = EventManager::new(config.queued_events_max);
         let mut pools = BTreeMap::new();
         for (tier, at) in &config.tiers {
+            at.validate(*tier, config.layout.block_bytes())?;
             if let Some(layout) = config.layout_of(*tier) {
                 FullyContiguous::new(layout)?;
             }

@@ -11,8 +11,9 @@ use kvasir_tiers::manager::{KvBlockManager, ManagerConfig, OnboardRequest, Sessi
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::runtime::Builder;
+use tokio::time::Instant;
 
 const SIZES: Sizes = Sizes { device: 0, host: 8, disk: 16 };
 const UP: Route = Route { from: BlockTier::Disk, to: BlockTier::Host };

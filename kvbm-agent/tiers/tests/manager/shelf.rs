@@ -59,7 +59,9 @@ pub(crate) fn flips(shelf: &Arc<dyn Shelf>) -> Damage {
 
 /// Blocks under their names, in a map.
 #[derive(Default)]
-pub(crate) struct Map(Arc<Mutex<BTreeMap<u64, (Sealed, Vec<u8>)>>>);
+pub(crate) struct Map(Arc<Mutex<Objects>>);
+
+type Objects = BTreeMap<u64, (Sealed, Vec<u8>)>;
 
 impl Debug for Map {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -84,6 +84,25 @@ impl Agent {
         (onboarded.blocks.len(), onboarded.stopped.map(|stopped| stopped.reason))
     }
 
+    /// Goes on with conversations: what is found is read, and the rest is computed. Then all but the volume forgets them.
+    /// How many blocks were found.
+    async fn talk(&self, conversations: &[Vec<BlockIdentity>]) -> usize {
+        let mut found = 0;
+        for blocks in conversations {
+            let (count, _) = self.onboard(blocks).await;
+            found += count;
+            settle(&self.manager).await;
+            let session = self.session();
+            if count < blocks.len() {
+                fill(&session, &blocks[count..]);
+            }
+            session.end();
+        }
+        settle(&self.manager).await;
+        self.forget();
+        found
+    }
+
     async fn shutdown(self) {
         let report = self.manager.shutdown(SECONDS, SECONDS).await;
         assert_eq!((report.is_drained, report.stuck), (true, 0));
@@ -349,18 +368,8 @@ async fn a_volume_full_of_faults_never_gives_wrong_bytes() {
         let conversations: Vec<_> = (0..16).map(|number| chain(100 + number, 4)).collect();
         let mut loaded = 0;
         for round in 0..6 {
-            for blocks in &conversations {
-                let (count, _) = agent.onboard(blocks).await;
-                loaded += if round > 0 { count } else { 0 };
-                settle(&agent.manager).await;
-                let session = agent.session();
-                if let Some(rest) = blocks.get(count..).filter(|rest| !rest.is_empty()) {
-                    fill(&session, rest);
-                }
-                session.end();
-            }
-            settle(&agent.manager).await;
-            agent.forget();
+            let found = agent.talk(&conversations).await;
+            loaded += if round > 0 { found } else { 0 };
         }
         assert!(loaded > 50, "{shelf:?}: {loaded} blocks were loaded");
         assert!(plan.injected().values().sum::<u64>() > 20, "{shelf:?}: {:?}", plan.injected());

@@ -21,7 +21,8 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Bytes of a block.
 pub(crate) const BLOCK_BYTES: usize = 8192;
@@ -185,13 +186,15 @@ pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Whether nothing waits or is under way.
+pub(crate) fn is_idle(manager: &KvBlockManager) -> bool {
+    let lanes = manager.metrics().blocks.lanes;
+    lanes.values().all(|lane| lane.queued == 0 && lane.in_flight == 0)
+}
+
 /// Returns when nothing waits or is under way any more.
 pub(crate) async fn settle(manager: &KvBlockManager) {
-    until("nothing is under way", || {
-        let lanes = manager.metrics().blocks.lanes;
-        lanes.values().all(|lane| lane.queued == 0 && lane.in_flight == 0)
-    })
-    .await;
+    until("nothing is under way", || is_idle(manager)).await;
 }
 
 /// Changes what was loaded, after it was checked: as if nobody did.
