@@ -43,7 +43,7 @@ impl Reader {
 
     /// Reads until nothing comes any more.
     async fn catch_up(&mut self, feed: &mut EventFeed) {
-        while let Ok(step) = tokio::time::timeout(Duration::from_millis(100), feed.next()).await {
+        while let Ok(step) = tokio::time::timeout(Duration::from_millis(20), feed.next()).await {
             self.take(step);
         }
     }
