@@ -1,5 +1,6 @@
 //! Who holds which slot: one writer, or any number of readers.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -96,6 +97,13 @@ impl Claims {
     }
 }
 
+/// A slot that is held, for reading or alone.
+pub trait Claim: Debug {
+    /// Which slot it is.
+    #[must_use]
+    fn slot(&self) -> u32;
+}
+
 /// A slot that others may hold for reading, too. Dropping it gives the slot back.
 #[derive(Debug)]
 pub struct ReadClaim {
@@ -103,10 +111,8 @@ pub struct ReadClaim {
     slot: u32,
 }
 
-impl ReadClaim {
-    /// Which slot it is.
-    #[must_use]
-    pub fn slot(&self) -> u32 {
+impl Claim for ReadClaim {
+    fn slot(&self) -> u32 {
         self.slot
     }
 }
@@ -126,13 +132,13 @@ pub struct WriteClaim {
     slot: u32,
 }
 
-impl WriteClaim {
-    /// Which slot it is.
-    #[must_use]
-    pub fn slot(&self) -> u32 {
+impl Claim for WriteClaim {
+    fn slot(&self) -> u32 {
         self.slot
     }
+}
 
+impl WriteClaim {
     /// Goes on as one reader, without a moment in which nobody holds the slot.
     #[must_use]
     pub fn into_read(self) -> ReadClaim {

@@ -62,7 +62,10 @@ impl SharedStorage {
         };
         let name =
             own_path.as_deref().map_or("memfd".to_owned(), |path| path.display().to_string());
-        let mapping = fill(&file, layout, end).map_err(|error| file_error(&name, error))?;
+        let mapping = fill(&file, layout, end).map_err(|error| {
+            own_path.as_deref().map(fs::remove_file).transpose().unwrap_or_default();
+            file_error(&name, error)
+        })?;
         if own_path.is_none() {
             let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
             fcntl_add_seals(&file, seals).map_err(|error| file_error(&name, error.into()))?;

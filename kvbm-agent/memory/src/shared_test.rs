@@ -1,7 +1,10 @@
 use super::{Backing, HEADER_BYTES, SharedStorage};
 use crate::arena::{Arena, SlotLayout};
 use crate::region::AllocateError;
+use rustix::process::{Resource, getrlimit};
+use std::env::current_exe;
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
 const LAYOUT: SlotLayout = SlotLayout { block_bytes: 5000, stride_bytes: 8192, slots: 3 };
@@ -113,4 +116,27 @@ fn more_than_the_machine_has_is_refused_at_once() {
     let layout = SlotLayout { block_bytes: 1 << 40, stride_bytes: 1 << 40, slots: 64 };
     let outcome = SharedStorage::create(&Backing::Memfd, layout).map(drop);
     assert!(matches!(outcome, Err(AllocateError::Refused { .. })), "{outcome:?}");
+}
+
+/// Runs in a second process, too, which may not make files of more than 64 KiB.
+#[test]
+fn a_file_that_finds_no_room_is_not_left_behind() {
+    if getrlimit(Resource::Fsize).current == Some(65_536) {
+        let layout = SlotLayout { slots: 100, ..LAYOUT };
+        let path = PathBuf::from("arena");
+        let refused = SharedStorage::create(&Backing::File(path.clone()), layout).map(drop);
+        assert!(matches!(refused, Err(AllocateError::File { .. })), "{refused:?}");
+        assert!(!path.exists(), "it is left behind");
+        return;
+    }
+    let folder = folder();
+    let this = "shared::tests::a_file_that_finds_no_room_is_not_left_behind";
+    // A limit in blocks of 512 bytes, and no signal.
+    let limited = "trap '' XFSZ; ulimit -f 128; exec \"$0\" --exact \"$1\"";
+    let own = current_exe().expect("this program");
+    let mut child = Command::new("sh");
+    child.args(["-c", limited]).arg(own).arg(this).current_dir(&folder);
+    let output = child.output().expect("sh");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && printed.contains("1 passed"), "{printed}");
 }

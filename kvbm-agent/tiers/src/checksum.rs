@@ -1,4 +1,4 @@
-//! What the bytes of a block add up to: CRC-64/NVME, of the bytes, their number and the block's sequence hash (D104).
+//! What the bytes of a block add up to: CRC-64/NVME, of the bytes, their number and the block's sequence hash (D106).
 
 use crc_fast::{CrcAlgorithm, Digest};
 use std::fmt;

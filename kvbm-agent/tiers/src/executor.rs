@@ -148,6 +148,8 @@ struct Waiting {
 struct Queue {
     waiting: VecDeque<Waiting>,
     bytes: usize,
+    /// What each thread carries out.
+    running: Vec<Option<Cancel>>,
     is_stopped: bool,
 }
 
@@ -177,9 +179,12 @@ impl Executor {
         // From here on, dropping it stops what was started.
         let mut executor = Self { shared, config, threads: Vec::new() };
         for number in 0..executor.config.threads.max(1) {
+            executor.shared.queue.lock().running.push(None);
             let shared = Arc::clone(&executor.shared);
             let name = format!("{}-{number}", executor.config.name);
-            executor.threads.push(thread::Builder::new().name(name).spawn(move || shared.run())?);
+            executor
+                .threads
+                .push(thread::Builder::new().name(name).spawn(move || shared.run(number))?);
         }
         Ok(executor)
     }
@@ -235,18 +240,20 @@ impl Executor {
 }
 
 impl Drop for Executor {
-    /// Like [`stop`](Self::stop), but what waits is cancelled.
+    /// Like [`stop`](Self::stop), but what waits or runs is cancelled.
     fn drop(&mut self) {
-        for waiting in &self.shared.queue.lock().waiting {
-            waiting.cancel.cancel();
+        {
+            let queue = self.shared.queue.lock();
+            let waiting = queue.waiting.iter().map(|waiting| &waiting.cancel);
+            waiting.chain(queue.running.iter().flatten()).for_each(Cancel::cancel);
         }
         self.end();
     }
 }
 
 impl Shared {
-    fn run(&self) {
-        while let Some(Waiting { index, mut job, cancel, outcome }) = self.next() {
+    fn run(&self, thread: usize) {
+        while let Some(Waiting { index, mut job, cancel, outcome }) = self.next(thread) {
             let storage = &*self.storage;
             // What a storage left half-done is behind its own locks; the block does not count.
             let body = AssertUnwindSafe(|| transfer(storage, &mut job, &cancel));
@@ -256,10 +263,14 @@ impl Shared {
         }
     }
 
-    fn next(&self) -> Option<Waiting> {
+    fn next(&self, thread: usize) -> Option<Waiting> {
         let mut queue = self.queue.lock();
         loop {
-            if let Some(next) = queue.waiting.pop_front() {
+            let next = queue.waiting.pop_front();
+            if let Some(running) = queue.running.get_mut(thread) {
+                *running = next.as_ref().map(|next| next.cancel.clone());
+            }
+            if let Some(next) = next {
                 queue.bytes -= next.job.bytes();
                 return Some(next);
             }

@@ -223,59 +223,56 @@ impl FaultyMedium {
     }
 }
 
-/// Changes what a place of a storage holds, by a number that looks random.
-pub type Damage = Box<dyn Fn(Place, u64) + Send + Sync>;
+/// What a storage is told to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Call {
+    /// Store a block.
+    Store,
+    /// Load one.
+    Load,
+    /// Erase one.
+    Erase,
+}
 
-/// A storage whose transfers go wrong before they begin.
-pub struct FaultyStorage {
+/// What happens around the calls of a [`HookedStorage`].
+pub trait Hook: Send + Sync {
+    /// Before a call begins: it may take its time, change what the storage holds, or fail. The call looks at the wish that is
+    /// returned.
+    ///
+    /// # Errors
+    /// The call fails so.
+    fn before(&self, call: Call, place: Place, cancel: &Cancel) -> Result<Cancel, TransferError>;
+
+    /// After a block was loaded and checked.
+    ///
+    /// # Errors
+    /// The call fails so.
+    fn loaded(&self, _block: &Sealed, _target: &mut WriteSlot) -> Result<(), TransferError> {
+        Ok(())
+    }
+}
+
+/// A storage with something before it.
+pub struct HookedStorage<H> {
     inner: Arc<dyn Storage>,
-    plan: Arc<Plan>,
-    damage: Damage,
+    hook: H,
 }
 
-impl fmt::Debug for FaultyStorage {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "faulty {:?}", self.inner)
-    }
-}
-
-impl FaultyStorage {
-    /// Puts a plan before a storage. `damage` is called for a flipped bit, before a block is loaded.
+impl<H> HookedStorage<H> {
+    /// Puts a hook before a storage.
     #[must_use]
-    pub fn new(inner: Arc<dyn Storage>, plan: Arc<Plan>, damage: Damage) -> Self {
-        Self { inner, plan, damage }
-    }
-
-    /// Fails, waits, or cancels, as the plan says. Returns what the transfer is to look at.
-    fn before(&self, cancel: &Cancel, more: &[(Fault, u32)]) -> Result<Before, TransferError> {
-        let Rates { io, delay, cancel: stop, delay_max, .. } = self.plan.rates;
-        let possible = [(Fault::Io, io), (Fault::Delay, delay), (Fault::Cancel, stop)];
-        let possible = [&possible[..], more].concat();
-        let fault = self.plan.pick(&possible);
-        match fault {
-            Some(Fault::Io) => return Err(eio().into()),
-            Some(Fault::Full) => return Err(io::Error::from(rustix::io::Errno::NOSPC).into()),
-            Some(Fault::Delay) => {
-                let limit = u64::try_from(delay_max.as_micros()).unwrap_or(u64::MAX);
-                cancel.wait(Duration::from_micros(self.plan.below(limit)));
-            }
-            Some(Fault::Cancel) => {
-                let own = Cancel::new();
-                own.cancel();
-                return Ok(Before { cancel: own, flips: false });
-            }
-            Some(Fault::Short | Fault::End | Fault::Flip) | None => {}
-        }
-        Ok(Before { cancel: cancel.clone(), flips: fault == Some(Fault::Flip) })
+    pub fn hooked(inner: Arc<dyn Storage>, hook: H) -> Self {
+        Self { inner, hook }
     }
 }
 
-struct Before {
-    cancel: Cancel,
-    flips: bool,
+impl<H> fmt::Debug for HookedStorage<H> {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "hooked {:?}", self.inner)
+    }
 }
 
-impl Storage for FaultyStorage {
+impl<H: Hook> Storage for HookedStorage<H> {
     fn kind(&self) -> StorageKind {
         self.inner.kind()
     }
@@ -295,8 +292,8 @@ impl Storage for FaultyStorage {
         source: &ReadSlot,
         cancel: &Cancel,
     ) -> Result<Sealed, TransferError> {
-        let before = self.before(cancel, &[(Fault::Full, self.plan.rates.full)])?;
-        self.inner.store(place, block, source, &before.cancel)
+        let cancel = self.hook.before(Call::Store, place, cancel)?;
+        self.inner.store(place, block, source, &cancel)
     }
 
     fn load(
@@ -306,11 +303,9 @@ impl Storage for FaultyStorage {
         target: &mut WriteSlot,
         cancel: &Cancel,
     ) -> Result<(), TransferError> {
-        let before = self.before(cancel, &[(Fault::Flip, self.plan.rates.flip)])?;
-        if before.flips {
-            (self.damage)(place, self.plan.below(u64::MAX));
-        }
-        self.inner.load(place, block, target, &before.cancel)
+        let cancel = self.hook.before(Call::Load, place, cancel)?;
+        self.inner.load(place, block, target, &cancel)?;
+        self.hook.loaded(block, target)
     }
 
     fn erase(
@@ -319,8 +314,62 @@ impl Storage for FaultyStorage {
         sequence_hash: u64,
         cancel: &Cancel,
     ) -> Result<(), TransferError> {
-        let before = self.before(cancel, &[])?;
-        self.inner.erase(place, sequence_hash, &before.cancel)
+        let cancel = self.hook.before(Call::Erase, place, cancel)?;
+        self.inner.erase(place, sequence_hash, &cancel)
+    }
+}
+
+/// Changes what a place of a storage holds, by a number that looks random.
+pub type Damage = Box<dyn Fn(Place, u64) + Send + Sync>;
+
+/// Makes calls fail, wait, or find themselves cancelled, as a plan says.
+pub struct Planned {
+    plan: Arc<Plan>,
+    damage: Damage,
+}
+
+/// A storage whose transfers go wrong before they begin.
+pub type FaultyStorage = HookedStorage<Planned>;
+
+impl FaultyStorage {
+    /// Puts a plan before a storage. `damage` is called for a flipped bit, before a block is loaded.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Storage>, plan: Arc<Plan>, damage: Damage) -> Self {
+        Self::hooked(inner, Planned { plan, damage })
+    }
+}
+
+impl fmt::Debug for Planned {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.plan.fmt(to)
+    }
+}
+
+impl Hook for Planned {
+    fn before(&self, call: Call, place: Place, cancel: &Cancel) -> Result<Cancel, TransferError> {
+        let Rates { flip, full, io, delay, cancel: stop, delay_max, .. } = self.plan.rates;
+        let always = [(Fault::Io, io), (Fault::Delay, delay), (Fault::Cancel, stop)];
+        let more: &[_] = match call {
+            Call::Store => &[(Fault::Full, full)],
+            Call::Load => &[(Fault::Flip, flip)],
+            Call::Erase => &[],
+        };
+        match self.plan.pick(&[&always[..], more].concat()) {
+            Some(Fault::Io) => return Err(eio().into()),
+            Some(Fault::Full) => return Err(io::Error::from(rustix::io::Errno::NOSPC).into()),
+            Some(Fault::Delay) => {
+                let limit = u64::try_from(delay_max.as_micros()).unwrap_or(u64::MAX);
+                cancel.wait(Duration::from_micros(self.plan.below(limit)));
+            }
+            Some(Fault::Cancel) => {
+                let own = Cancel::new();
+                own.cancel();
+                return Ok(own);
+            }
+            Some(Fault::Flip) => (self.damage)(place, self.plan.below(u64::MAX)),
+            Some(Fault::Short | Fault::End) | None => {}
+        }
+        Ok(cancel.clone())
     }
 }
 

@@ -1,5 +1,5 @@
 use super::config::{add, align_up, mul};
-use super::{BlockLayout, LayoutConfig, LayoutError, Region, Strides};
+use super::{BlockLayout, LayoutConfig, LayoutError, Strides};
 
 /// All layers of all blocks in one allocation: `[block][layer][outer][page × inner]`.
 ///
@@ -8,7 +8,6 @@ use super::{BlockLayout, LayoutConfig, LayoutError, Region, Strides};
 pub struct FullyContiguous {
     config: LayoutConfig,
     strides: Strides,
-    layer_stride: u64,
     bytes: u64,
 }
 
@@ -27,7 +26,7 @@ impl FullyContiguous {
         let bytes = add("total_bytes", before_last, natural)?;
         let bytes = add("total_bytes", bytes, config.base_offset_bytes)?;
         let strides = Strides { block, layer: Some(layer), outer };
-        Ok(Self { config, strides, layer_stride: layer, bytes })
+        Ok(Self { config, strides, bytes })
     }
 }
 
@@ -36,25 +35,11 @@ impl BlockLayout for FullyContiguous {
         &self.config
     }
 
-    fn allocations(&self) -> u32 {
-        1
-    }
-
     fn allocation_bytes(&self) -> u64 {
         self.bytes
     }
 
     fn strides(&self) -> Strides {
         self.strides
-    }
-
-    fn region(&self, block: u32, layer: u32, outer: u32) -> Result<Region, LayoutError> {
-        self.config.check(block, layer, outer)?;
-        // Below `bytes`, which fits.
-        let offset = self.config.base_offset_bytes
-            + u64::from(block) * self.strides.block
-            + u64::from(layer) * self.layer_stride
-            + u64::from(outer) * self.strides.outer;
-        Ok(Region { allocation: 0, offset, bytes: self.config.region_bytes() })
     }
 }

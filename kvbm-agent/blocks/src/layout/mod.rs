@@ -45,8 +45,10 @@ pub trait BlockLayout: Debug + Send + Sync {
     /// What it was made from.
     fn config(&self) -> &LayoutConfig;
 
-    /// Number of allocations.
-    fn allocations(&self) -> u32;
+    /// Number of allocations: one, or one for each layer.
+    fn allocations(&self) -> u32 {
+        if self.strides().layer.is_some() { 1 } else { self.config().num_layers }
+    }
 
     /// Bytes that each allocation needs, the base offset included.
     fn allocation_bytes(&self) -> u64;
@@ -58,7 +60,20 @@ pub trait BlockLayout: Debug + Send + Sync {
     ///
     /// # Errors
     /// [`LayoutError::OutOfRange`] if there is no such block, layer or outer index.
-    fn region(&self, block: u32, layer: u32, outer: u32) -> Result<Region, LayoutError>;
+    fn region(&self, block: u32, layer: u32, outer: u32) -> Result<Region, LayoutError> {
+        let (config, strides) = (self.config(), self.strides());
+        config.check(block, layer, outer)?;
+        let (allocation, layers_before) = match strides.layer {
+            Some(stride) => (0, u64::from(layer) * stride),
+            None => (layer, 0),
+        };
+        // Below the bytes of an allocation, which fit.
+        let offset = config.base_offset_bytes
+            + u64::from(block) * strides.block
+            + layers_before
+            + u64::from(outer) * strides.outer;
+        Ok(Region { allocation, offset, bytes: config.region_bytes() })
+    }
 
     /// Bytes that all allocations need together. It was checked when the layout was made.
     fn total_bytes(&self) -> u64 {

@@ -1,5 +1,5 @@
 use super::config::{add, align_up, mul};
-use super::{BlockLayout, LayoutConfig, LayoutError, Region, Strides};
+use super::{BlockLayout, LayoutConfig, LayoutError, Strides};
 
 /// What follows what within a layer's allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -57,24 +57,11 @@ impl BlockLayout for LayerSeparate {
         &self.config
     }
 
-    fn allocations(&self) -> u32 {
-        self.config.num_layers
-    }
-
     fn allocation_bytes(&self) -> u64 {
         self.bytes
     }
 
     fn strides(&self) -> Strides {
         self.strides
-    }
-
-    fn region(&self, block: u32, layer: u32, outer: u32) -> Result<Region, LayoutError> {
-        self.config.check(block, layer, outer)?;
-        // Below `bytes`, which fits.
-        let offset = self.config.base_offset_bytes
-            + u64::from(block) * self.strides.block
-            + u64::from(outer) * self.strides.outer;
-        Ok(Region { allocation: layer, offset, bytes: self.config.region_bytes() })
     }
 }

@@ -37,6 +37,23 @@ impl TierConfig {
         let Self { blocks, eviction, duplicates, pins_max, .. } = *self;
         PoolConfig { blocks, block_tokens, duplicates, eviction, pins_max }
     }
+
+    /// Refuses limits that let no block of `block_bytes` bytes through, ever.
+    pub(super) fn validate(&self, tier: BlockTier, block_bytes: u64) -> Result<(), ConfigError> {
+        let LaneLimits { queued_blocks_max, batch_blocks_max, in_flight_transfers_max, .. } =
+            self.lane;
+        for (field, value, min) in [
+            ("queued_blocks_max", queued_blocks_max as u64, 1),
+            ("batch_blocks_max", batch_blocks_max as u64, 1),
+            ("in_flight_transfers_max", in_flight_transfers_max as u64, 1),
+            ("in_flight_bytes_max", self.lane.in_flight_bytes_max, block_bytes),
+        ] {
+            if value < min {
+                return Err(ConfigError::Lane { tier, field, value, min });
+            }
+        }
+        Ok(())
+    }
 }
 
 /// What a [`crate::KvBlockManagerState`] is made from.
@@ -88,6 +105,18 @@ pub enum ConfigError {
         tier: BlockTier,
         /// Why.
         error: PoolConfigError,
+    },
+    /// Nothing could ever be copied into a tier.
+    #[error("{tier}: {field} is {value}: give at least {min}, or nothing is ever copied into it")]
+    Lane {
+        /// The tier.
+        tier: BlockTier,
+        /// Which limit of its lanes.
+        field: &'static str,
+        /// Its value.
+        value: u64,
+        /// The least that lets a block through.
+        min: u64,
     },
     /// There is no tier.
     #[error("there is no tier")]

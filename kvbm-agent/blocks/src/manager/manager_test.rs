@@ -83,6 +83,16 @@ fn configurations_are_checked() {
     let many = config().with_tier(BlockTier::Disk, TierConfig::new(u32::MAX));
     let error = PoolConfigError { field: "blocks", value: u32::MAX, max: 1 << 26 };
     assert_eq!(refused(many), ConfigError::Pool { tier: BlockTier::Disk, error });
+    // A block has 256 bytes: nothing would ever be copied.
+    let mut narrow = TierConfig::new(4);
+    narrow.lane.in_flight_bytes_max = 255;
+    let (tier, field) = (BlockTier::Disk, "in_flight_bytes_max");
+    let error = ConfigError::Lane { tier, field, value: 255, min: 256 };
+    assert_eq!(refused(config().with_tier(tier, narrow)), error);
+    let mut closed = TierConfig::new(4);
+    closed.lane.batch_blocks_max = 0;
+    let error = ConfigError::Lane { tier, field: "batch_blocks_max", value: 0, min: 1 };
+    assert_eq!(refused(config().with_tier(tier, closed)), error);
 }
 
 /// All tiers share the layout; the number of blocks is each one's own.
@@ -186,7 +196,7 @@ fn time_ends_pins_and_transfers() {
     assert_eq!(pool.stats().pins, 0);
     assert_eq!(manager.expire(order.deadline), [order.id]);
     assert!(!manager.cancel(order.id));
-    assert_eq!(manager.cancel_block(order.identity.sequence), []);
+    assert_eq!(manager.cancel_onboard(order.identity.sequence), [], "it leads down");
     let settled = manager.finish(order.id, Outcome::Cancelled, NOW).expect("it is settled");
     assert_eq!(settled.verdict, Verdict::Cancelled);
     manager.decay();

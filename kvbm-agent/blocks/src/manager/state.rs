@@ -53,6 +53,7 @@ impl KvBlockManagerState {
         let events = EventManager::new(config.queued_events_max);
         let mut pools = BTreeMap::new();
         for (tier, at) in &config.tiers {
+            at.validate(*tier, config.layout.block_bytes())?;
             if let Some(layout) = config.layout_of(*tier) {
                 FullyContiguous::new(layout)?;
             }
@@ -162,9 +163,10 @@ impl KvBlockManagerState {
         self.plan.lock().cancel(id)
     }
 
-    /// Gives up a block in all lanes. Returns the transfers that executors should stop.
-    pub fn cancel_block(&self, sequence: SequenceHash) -> Vec<TransferId> {
-        self.plan.lock().cancel_block(sequence)
+    /// Gives up the copies of a block in tiers above; an offload of it goes on. Returns the transfers that executors should
+    /// stop.
+    pub fn cancel_onboard(&self, sequence: SequenceHash) -> Vec<TransferId> {
+        self.plan.lock().cancel_onboard(sequence)
     }
 
     /// Ends pins and cancels transfers whose time is over. Returns the transfers that executors should stop.

@@ -157,9 +157,11 @@ impl Plan {
         self.lanes.get_mut(&id.route).is_some_and(|lane| lane.cancel(id))
     }
 
-    /// Gives up a block in all lanes. Returns the transfers that executors should stop.
-    pub fn cancel_block(&mut self, sequence: SequenceHash) -> Vec<TransferId> {
-        self.lanes.values_mut().filter_map(|lane| lane.cancel_block(sequence)).collect()
+    /// Gives up the copies of a block in tiers above; an offload of it goes on. Returns the transfers that executors should
+    /// stop.
+    pub fn cancel_onboard(&mut self, sequence: SequenceHash) -> Vec<TransferId> {
+        let up = self.lanes.iter_mut().filter(|(route, _)| route.is_up());
+        up.filter_map(|(_, lane)| lane.cancel_block(sequence)).collect()
     }
 
     /// Cancels the transfers whose time is over. Their executors should stop them.

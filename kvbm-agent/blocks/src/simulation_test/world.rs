@@ -398,7 +398,7 @@ impl World {
         let is_new = if self.random.random() {
             self.state.cancel(job.order.id)
         } else {
-            self.state.cancel_block(job.order.identity.sequence).contains(&job.order.id)
+            self.state.cancel_onboard(job.order.identity.sequence).contains(&job.order.id)
         };
         job.is_cancelled |= is_new;
     }

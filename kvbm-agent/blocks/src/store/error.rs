@@ -34,22 +34,22 @@ impl From<PublishError> for RegisterError {
     }
 }
 
-/// Why a block can't be restored to a slot.
+/// Why a block that was in a slot before the process began can't be registered again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum RestoreError {
-    /// The pool has no such slot.
+    /// The pool has fewer slots.
     #[error("the pool has no {0:?}")]
     NoSlot(SlotId),
-    /// Something is in the slot.
+    /// The slot is in use: it has another block, or somebody fills it.
     #[error("{0:?} is not free")]
     NotFree(SlotId),
-    /// The block is in another slot.
-    #[error("the block is in {0:?}")]
+    /// The block is registered already, in another slot.
+    #[error("the block is registered already, in {0:?}")]
     Duplicate(SlotId),
-    /// Position and parent do not fit one another.
+    /// It has a parent and position 0, or none and another position.
     #[error("a block has a parent unless its position is 0")]
     BadIdentity,
-    /// It can't be registered.
+    /// It can't be registered, whatever slot it is in.
     #[error(transparent)]
     Register(#[from] RegisterError),
 }

@@ -1,6 +1,6 @@
 //! Slots of a region: who may touch which, and copies between them.
 
-use crate::claims::{ClaimError, Claims, ReadClaim, WriteClaim};
+use crate::claims::{Claim, ClaimError, Claims, ReadClaim, WriteClaim};
 use crate::region::{AccessError, Region, RegionKind};
 use std::sync::Arc;
 
@@ -153,21 +153,20 @@ impl Arena {
     }
 }
 
-/// A slot that is held for reading. Dropping it gives the slot back.
+/// A slot that is held by a claim. Dropping it gives the slot back.
 #[derive(Debug)]
-pub struct ReadSlot {
-    claim: ReadClaim,
+pub struct Slot<C> {
+    claim: C,
     arena: Arc<Arena>,
 }
 
-/// A slot that is held alone. Dropping it gives the slot back.
-#[derive(Debug)]
-pub struct WriteSlot {
-    claim: WriteClaim,
-    arena: Arc<Arena>,
-}
+/// A slot that is held for reading, together with other readers.
+pub type ReadSlot = Slot<ReadClaim>;
 
-impl ReadSlot {
+/// A slot that is held alone.
+pub type WriteSlot = Slot<WriteClaim>;
+
+impl<C: Claim> Slot<C> {
     /// Which slot it is.
     #[must_use]
     pub fn slot(&self) -> u32 {
@@ -202,25 +201,6 @@ impl ReadSlot {
 }
 
 impl WriteSlot {
-    /// Which slot it is.
-    #[must_use]
-    pub fn slot(&self) -> u32 {
-        self.claim.slot()
-    }
-
-    /// Bytes of its block.
-    #[must_use]
-    pub fn block_bytes(&self) -> usize {
-        self.arena.layout.block_bytes
-    }
-
-    /// Its block, where the processor can address it and nobody else writes it.
-    #[must_use]
-    pub fn as_slice(&self) -> Option<&[u8]> {
-        let slot = self.arena.view(self.slot()).held(&self.claim)?;
-        slot.get(..self.block_bytes())
-    }
-
     /// Its block, to be written, under the same condition.
     #[must_use]
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
@@ -231,7 +211,7 @@ impl WriteSlot {
     /// Its block with what follows until the next slot, under the same condition.
     #[must_use]
     pub fn padded_mut(&mut self) -> Option<&mut [u8]> {
-        self.arena.view(self.claim.slot()).exclusive(&mut self.claim)
+        self.arena.view(self.slot()).exclusive(&mut self.claim)
     }
 
     /// Copies `from` into the block, from `offset` on.
@@ -239,7 +219,7 @@ impl WriteSlot {
     /// # Errors
     /// If the range does not lie in the block, or a device fails.
     pub fn write(&mut self, offset: usize, from: &[u8]) -> Result<(), AccessError> {
-        self.arena.view(self.claim.slot()).write(&mut self.claim, offset, from)
+        self.arena.view(self.slot()).write(&mut self.claim, offset, from)
     }
 
     /// Goes on as a reader, without a moment in which nobody holds the slot.

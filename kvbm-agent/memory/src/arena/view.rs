@@ -1,7 +1,7 @@
 //! The bytes of a slot. Whoever holds a claim to the slot may look at it; the claim is shown with each access.
 
 use super::SlotLayout;
-use crate::claims::{ReadClaim, WriteClaim};
+use crate::claims::{Claim, WriteClaim};
 use crate::raw;
 use crate::region::{Access, AccessError};
 use std::slice;
@@ -21,14 +21,15 @@ impl<'a> View<'a> {
     }
 
     /// The slot as a slice, where it can be one. The claim is to this slot.
-    pub(super) fn shared<'b>(&self, _claim: &'b ReadClaim) -> Option<&'b [u8]>
+    pub(super) fn shared<'b>(&self, _claim: &'b impl Claim) -> Option<&'b [u8]>
     where
         'a: 'b,
     {
         let Access::Private(first) = self.access else { return None };
         // SAFETY: the slot lies in the region, whose bytes are initialised and belong to the arena alone (contract of
-        // `Region`). While the claim lives, the arena makes no exclusive slice of this slot, and slices of other slots do
-        // not overlap: the stride is not less than what is sliced.
+        // `Region`). While the claim is borrowed, there is no exclusive slice of this slot: only `exclusive` makes one, which
+        // borrows the one claim that may write, and that excludes all others. Slices of other slots do not overlap: the stride
+        // is not less than what is sliced.
         let bytes = unsafe {
             slice::from_raw_parts(first.add(self.start).as_ptr(), self.layout.stride_bytes)
         };
@@ -49,23 +50,10 @@ impl<'a> View<'a> {
         Some(bytes)
     }
 
-    /// The slot as a slice, for whoever holds it alone. The claim is to this slot.
-    pub(super) fn held<'b>(&self, _claim: &'b WriteClaim) -> Option<&'b [u8]>
-    where
-        'a: 'b,
-    {
-        let Access::Private(first) = self.access else { return None };
-        // SAFETY: as for `shared`; an exclusive slice of this slot would borrow the claim exclusively.
-        let bytes = unsafe {
-            slice::from_raw_parts(first.add(self.start).as_ptr(), self.layout.stride_bytes)
-        };
-        Some(bytes)
-    }
-
     /// Copies a part of the block.
     pub(super) fn read(
         &self,
-        claim: &ReadClaim,
+        claim: &impl Claim,
         offset: usize,
         into: &mut [u8],
     ) -> Result<(), AccessError> {

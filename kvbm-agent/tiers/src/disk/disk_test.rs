@@ -147,6 +147,47 @@ fn a_file_has_one_process() {
 }
 
 #[test]
+fn a_file_that_is_deleted_under_its_tier_keeps_its_table() {
+    let folder = folder();
+    let config = config(folder.path());
+    let memory = arena(BYTES, 2);
+    let first = DiskStorage::open(&config, 1).expect("a new tier").storage;
+    let block = store(&first, &memory, 3, 1);
+    fs::remove_file(&config.path).expect("the file");
+    let table = fs::read(folder.path().join("tier.kvasir-table")).expect("the table");
+    let second = DiskStorage::open(&config, 2).map(drop);
+    assert!(matches!(second, Err(DiskError::InUse { .. })), "{second:?}");
+    assert_eq!(fs::read(folder.path().join("tier.kvasir-table")).expect("the table"), table);
+    assert_eq!(load(&first, &memory, 3, &block), Ok(true));
+    drop(first);
+    assert_eq!(DiskStorage::open(&config, 2).expect("a new tier").blocks, []);
+}
+
+#[test]
+fn a_file_that_is_cut_off_under_its_tier_gives_errors_and_then_room_again() {
+    let folder = folder();
+    let memory = arena(BYTES, 2);
+    let config = config(folder.path());
+    let storage = DiskStorage::open(&config, 1).expect("a new tier").storage;
+    let block = store(&storage, &memory, 7, 1);
+    OpenOptions::new()
+        .write(true)
+        .open(&config.path)
+        .and_then(|file| file.set_len(4_096))
+        .expect("a cut");
+    let outcome = load(&storage, &memory, 7, &block);
+    assert!(matches!(outcome, Err(TransferError::Short { .. })), "{outcome:?}");
+    // Slots before and after the end are written as ever.
+    for slot in [0, 7] {
+        let block = store(&storage, &memory, slot, 2);
+        assert_eq!(load(&storage, &memory, slot, &block), Ok(true));
+    }
+    // What lies in between are zeros, and no block.
+    let outcome = load(&storage, &memory, 4, &block);
+    assert!(matches!(outcome, Err(TransferError::Corrupt { .. })), "{outcome:?}");
+}
+
+#[test]
 fn other_files_are_refused_and_left_alone() {
     let folder = folder();
     let config = config(folder.path());

@@ -32,17 +32,21 @@ pub(super) fn open(path: &Path) -> Result<File, DiskError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let file = options.open(path).map_err(io_error(path, "cannot open it"))?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
+    lock(&file, path)?;
+    Ok(file)
+}
+
+fn lock(file: &File, path: &Path) -> Result<(), DiskError> {
+    flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
         Errno::WOULDBLOCK => DiskError::InUse { path: path.to_path_buf() },
         other => io_error(path, "cannot lock it")(other.into()),
-    })?;
-    Ok(file)
+    })
 }
 
 /// What the name of a file's table ends in.
 const TABLE: &str = ".kvasir-table";
 
-/// Opens or creates the table of the file. That of an earlier file at its place is emptied.
+/// Opens or creates the table of the file. That of an earlier file at its place is emptied, unless a process still has it.
 ///
 /// It is a file of its own because of locks: a write through the page cache waits for all direct I/O of its file, and holds
 /// up what comes after it.
@@ -51,8 +55,12 @@ pub(super) fn open_table(path: &Path, bytes: u64, is_new: bool) -> Result<File, 
     name.push(TABLE);
     let path = PathBuf::from(name);
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(is_new).mode(0o600);
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let file = options.open(&path).map_err(io_error(&path, "cannot open it"))?;
+    lock(&file, &path)?;
+    if is_new {
+        file.set_len(0).map_err(io_error(&path, "cannot empty it"))?;
+    }
     file.set_len(bytes).map_err(io_error(&path, "cannot set its size"))?;
     reserve(&file, &path, bytes)?;
     Ok(file)

@@ -11,9 +11,12 @@ use super::metrics::ManagerMetrics;
 use super::records::{Record, Records};
 use super::relay::Relays;
 use super::session::{Seat, Session};
-use super::shared::Shared;
+use super::shared::{Shared, after};
+use super::waiters::Arrival;
+use crate::block::Sealed;
 use kvasir_blocks::{
-    BlockTier, Found, KvBlockManagerState, Offered, PinId, Priority, SlotId, TierBlock,
+    BlockTier, Found, KvBlockManagerState, Offered, PinId, Priority, RestoreError, SlotId,
+    TierBlock,
 };
 use kvasir_memory::Arena;
 use kvasir_proto::types::SequenceHash;
@@ -165,6 +168,33 @@ impl KvBlockManager {
         Ok(Pin { tier, id })
     }
 
+    /// Registers blocks that the volume has, as far as its tier has free slots: after a start, and whenever other agents may
+    /// have stored more. Their bytes are verified when they are loaded. How many were new.
+    pub fn restore_volume(&self, blocks: &[Sealed]) -> usize {
+        let Some(pool) = self.shared.state.pool(BlockTier::Volume) else { return 0 };
+        let bytes = self.block_bytes();
+        let mut free = (0..).map(SlotId).take_while(|slot| pool.slot_state(*slot).is_some());
+        let mut slot = free.next();
+        let mut count = 0;
+        for block in blocks.iter().filter(|block| block.bytes == bytes) {
+            while let Some(SlotId(at)) = slot {
+                match pool.restore(restored(at, block)) {
+                    Ok(()) => count += 1,
+                    // Somebody else has the slot: a further one may be free.
+                    Err(RestoreError::NotFree(_)) => {
+                        slot = free.next();
+                        continue;
+                    }
+                    // It is known already, or contradicts what is.
+                    Err(_) => {}
+                }
+                break;
+            }
+        }
+        self.shared.counters.restored.add_len(count);
+        count
+    }
+
     /// Ends a pin before its time. Whether it was still there.
     pub fn unpin(&self, pin: Pin) -> bool {
         let was_there = self.shared.state.pool(pin.tier).is_some_and(|pool| pool.unpin(pin.id));
@@ -191,25 +221,33 @@ impl KvBlockManager {
     /// has `stop_max` to stop. Calls after the first one return at once.
     pub async fn shutdown(&self, drain_max: Duration, stop_max: Duration) -> ShutdownReport {
         self.shared.begin_stopping();
-        let drain_until = Instant::now() + drain_max;
-        let stop_until = drain_until + stop_max;
+        let drain_until = after(Instant::now(), drain_max);
+        let stop_until = after(drain_until, stop_max);
         let seats: Vec<_> = self.seats.lock().values().filter_map(|seat| seat.upgrade()).collect();
         seats.iter().for_each(|seat| seat.end());
         let mut driver = std::mem::take(&mut *self.driver.lock());
         // If it has ended, there is nothing to be told.
         self.stop.try_send(Stop { drain_until, stop_until }).unwrap_or_default();
-        let Some(Ok((left, executors))) = driver.join_next().await else {
+        let Some(Ok((left, mut executors))) = driver.join_next().await else {
             return ShutdownReport { is_drained: false, cancelled: 0, stuck: 0 };
         };
-        let mut joining = JoinSet::new();
-        joining.spawn_blocking(move || drop(executors));
+        let ended = executors.end();
         if left.stuck == 0 {
             // Nothing runs, so this takes no time; if it does, the threads are left to themselves.
-            drop(timeout_at(stop_until + stop_max, joining.join_next()).await);
+            drop(timeout_at(after(stop_until, stop_max), ended).await);
         }
-        joining.detach_all();
         let Left { is_drained, cancelled, stuck } = left;
         ShutdownReport { is_drained, cancelled, stuck }
+    }
+}
+
+impl Drop for KvBlockManager {
+    /// Sessions refuse from now on, and nobody waits any more.
+    fn drop(&mut self) {
+        self.shared.begin_stopping();
+        for sequence in self.shared.waiters.awaited() {
+            self.shared.waiters.tell(sequence, Arrival::Look);
+        }
     }
 }
 

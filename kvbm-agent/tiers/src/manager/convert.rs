@@ -94,19 +94,9 @@ pub(super) fn failed(error: &TransferError) -> Outcome {
 
 /// Whether it is the block in the storage that can't be read, and not the way to it: such a block is not there.
 pub(super) fn is_unreadable(error: &TransferError, is_local: bool) -> bool {
-    match error {
-        TransferError::Short { .. } | TransferError::Missing | TransferError::Foreign(_) => true,
-        TransferError::Io(_) => is_local,
-        TransferError::Cancelled
-        | TransferError::Corrupt { .. }
-        | TransferError::Full(_)
-        | TransferError::Claim(_)
-        | TransferError::Place
-        | TransferError::Unregistered(_)
-        | TransferError::Late { .. }
-        | TransferError::Size { .. }
-        | TransferError::Access(_)
-        | TransferError::Memory(_)
-        | TransferError::Panicked => false,
-    }
+    let is_absent = matches!(
+        error,
+        TransferError::Short { .. } | TransferError::Missing | TransferError::Foreign(_)
+    );
+    is_absent || is_local && matches!(error, TransferError::Io(_))
 }

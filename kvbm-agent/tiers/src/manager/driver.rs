@@ -15,6 +15,7 @@ use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use kvasir_blocks::plan::Side;
 use kvasir_blocks::{BlockTier, Outcome, SlotState, TransferId, TransferOrder, Verdict};
+use kvasir_proto::types::SequenceHash;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
@@ -24,6 +25,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 /// Time between two looks at leases, pins and what is to be erased.
 const TICK: Duration = Duration::from_millis(50);
+
+/// Time between two attempts to erase a record.
+const ERASE_AGAIN: Duration = Duration::from_millis(250);
 
 /// The sessions that are open, by number.
 pub(super) type Seats = Mutex<BTreeMap<u64, Weak<Seat>>>;
@@ -63,8 +67,10 @@ pub(super) struct Driver {
     relays: Relays,
     records: Records,
     running: FuturesUnordered<BoxFuture<'static, Step>>,
-    cancels: HashMap<TransferId, Cancel>,
+    /// Transfers that storages have, and their blocks.
+    cancels: HashMap<TransferId, (Cancel, SequenceHash)>,
     decayed: Duration,
+    erased_again: Duration,
 }
 
 async fn step(works: Vec<Option<Work>>, mut transfer: Transfer) -> Step {
@@ -81,8 +87,8 @@ impl Driver {
         records: Records,
     ) -> Self {
         let (running, cancels) = (FuturesUnordered::new(), HashMap::new());
-        let decayed = Duration::ZERO;
-        Self { shared, seats, executors, relays, records, running, cancels, decayed }
+        let (decayed, erased_again) = (Duration::ZERO, Duration::ZERO);
+        Self { shared, seats, executors, relays, records, running, cancels, decayed, erased_again }
     }
 
     /// Runs until it is told to stop.
@@ -147,6 +153,10 @@ impl Driver {
         for id in self.shared.state.expire(now) {
             tracing::warn!(route = %id.route, number = id.number, "transfer takes too long, cancelled");
             self.cancel(id);
+            // It may never stop, and nobody waits for that.
+            if let Some((_, sequence)) = self.cancels.get(&id).filter(|_| id.route.is_up()) {
+                self.shared.waiters.tell(*sequence, Arrival::Overdue);
+            }
         }
         let seats: Vec<_> = self.seats.lock().values().filter_map(Weak::upgrade).collect();
         for seat in seats {
@@ -164,16 +174,21 @@ impl Driver {
             self.decayed = now;
             self.shared.state.decay();
         }
+        if now >= self.erased_again.saturating_add(ERASE_AGAIN) {
+            self.erased_again = now;
+            let records = self.records.next_round();
+            if records > 0 {
+                tracing::warn!(records, "records of removed blocks can't be erased, trying again");
+            }
+        }
         *self.shared.waits.lock() = self.executors.waits();
     }
 
     /// Begins what can begin.
     fn go_on(&mut self) {
         for sequence in self.shared.waiters.take_deserted() {
-            if self.shared.state.is_onboarding(sequence) {
-                for id in self.shared.state.cancel_block(sequence) {
-                    self.cancel(id);
-                }
+            for id in self.shared.state.cancel_onboard(sequence) {
+                self.cancel(id);
             }
         }
         self.erase();
@@ -187,7 +202,7 @@ impl Driver {
         self.relay();
         for sequence in self.shared.waiters.awaited() {
             if !self.shared.state.is_onboarding(sequence) {
-                self.shared.waiters.tell(sequence, || Arrival::Look);
+                self.shared.waiters.tell(sequence, Arrival::Look);
             }
         }
     }
@@ -237,20 +252,31 @@ impl Driver {
     /// Erases records of blocks that are not there any more.
     fn erase(&mut self) {
         for record in self.records.begin(ERASING_MAX) {
-            if self.is_stale(record) {
-                self.records.erasing(record);
-                let (tier, job) = Executors::erase(record);
-                self.submit(tier, vec![Some(Work::Erase(record))], vec![job]);
+            match self.is_stale(record) {
+                None => self.records.is_for_later(record),
+                Some(false) => {}
+                Some(true) => {
+                    self.records.erasing(record);
+                    let (tier, job) = Executors::erase(record);
+                    self.submit(tier, vec![Some(Work::Erase(record))], vec![job]);
+                }
             }
         }
     }
 
-    /// Whether a record is of no block: a transfer that writes there erases it by itself.
-    fn is_stale(&self, record: Record) -> bool {
-        let Record::Slot(slot, _) = record else { return true };
-        let slot = kvasir_blocks::SlotId(slot);
-        let state = self.shared.state.pool(BlockTier::Disk).and_then(|pool| pool.slot_state(slot));
-        matches!(state, Some(SlotState::Free | SlotState::Withdrawn))
+    /// Whether a record is of no block. A transfer that writes into a slot erases what was there by itself. None if a second
+    /// block of the same content is in the slot, which is about to go.
+    fn is_stale(&self, record: Record) -> Option<bool> {
+        let state = &self.shared.state;
+        match record {
+            Record::Name(sequence) => Some(!state.events().holds(sequence, BlockTier::Volume)),
+            Record::Slot(slot, _) => {
+                let pool = state.pool(BlockTier::Disk);
+                let slot = pool.and_then(|pool| pool.slot_state(kvasir_blocks::SlotId(slot)));
+                let is_gone = matches!(slot, Some(SlotState::Free | SlotState::Withdrawn));
+                (slot != Some(SlotState::Duplicate)).then_some(is_gone)
+            }
+        }
     }
 
     fn submit(&mut self, tier: BlockTier, works: Vec<Option<Work>>, jobs: Vec<Job>) {
@@ -263,15 +289,20 @@ impl Driver {
         };
         for work in works.iter().flatten() {
             if let Work::Copy(order) | Work::Fetch(order, _) | Work::Forward(order, _) = work {
-                self.cancels.insert(order.id, transfer.canceller());
+                let of_order = (transfer.canceller(), order.identity.sequence);
+                self.cancels.insert(order.id, of_order);
             }
         }
         self.running.push(Box::pin(step(works, transfer)));
     }
 
-    fn cancel(&self, id: TransferId) {
-        if let Some(cancel) = self.cancels.get(&id) {
+    /// Has a transfer stopped, which the plan has given up.
+    fn cancel(&mut self, id: TransferId) {
+        if let Some((cancel, _)) = self.cancels.get(&id) {
             cancel.cancel();
+        } else if let Some(order) = self.relays.take(id).or_else(|| self.records.take(id)) {
+            // It has not begun.
+            self.settle(&order, Outcome::Cancelled, None);
         }
     }
 
@@ -315,8 +346,8 @@ impl Driver {
                     Ok(_) => self.shared.counters.erased.up(),
                     Err(error) => {
                         self.shared.counters.erase_failures.up();
-                        tracing::warn!(?record, %error, "record can't be erased, trying again");
-                        self.records.is_stale(record);
+                        tracing::debug!(?record, %error, "record can't be erased");
+                        self.records.is_for_later(record);
                     }
                 }
                 let kept_back = self.records.ended(record);
@@ -331,7 +362,8 @@ impl Driver {
         slot: u32,
         result: Result<Option<Sealed>, TransferError>,
     ) {
-        let is_cancelled = self.cancels.get(&order.id).is_some_and(Cancel::is_cancelled);
+        let is_cancelled =
+            self.cancels.get(&order.id).is_some_and(|(cancel, _)| cancel.is_cancelled());
         let fetched = match result {
             Err(error) => Err(error),
             Ok(_) if is_cancelled => Err(TransferError::Cancelled),
@@ -351,6 +383,7 @@ impl Driver {
     /// Tells the plan how a transfer ended, and whoever waits for it.
     fn settle(&mut self, order: &TransferOrder, outcome: Outcome, error: Option<&TransferError>) {
         self.cancels.remove(&order.id);
+        self.records.settled(order);
         let shared = Arc::clone(&self.shared);
         let route = order.id.route;
         let source = shared.state.pool(route.from).filter(|_| error.is_some()).and_then(|pool| {
@@ -358,12 +391,13 @@ impl Driver {
             found.filter(|block| block.slot() == order.source)
         });
         let Some(settled) = shared.state.finish(order.id, outcome, shared.now()) else { return };
-        if settled.verdict != Verdict::Committed {
-            if let Some(record) =
+        if !self.is_kept(order)
+            && let Some(record) =
                 Record::written_by(order).filter(|at| at.tier() == BlockTier::Disk)
-            {
-                self.records.is_stale(record);
-            }
+        {
+            self.records.is_stale(record);
+        }
+        if settled.verdict != Verdict::Committed {
             let (verdict, sequence) = (&settled.verdict, order.identity.sequence);
             tracing::debug!(%route, %sequence, ?verdict, ?error, "transfer brought nothing");
         }
@@ -382,15 +416,20 @@ impl Driver {
             }
         }
         if route.is_up() {
-            let (verdict, copy) = (settled.verdict, settled.copy);
-            let arrival = || Arrival::Settled(verdict, copy.clone());
+            let arrival = Arrival::Settled(settled.verdict, settled.copy);
             shared.waiters.tell(order.identity.sequence, arrival);
         }
     }
 
+    /// Whether the block of a transfer that has just ended is the one that its pool finds: it may be there twice.
+    fn is_kept(&self, order: &TransferOrder) -> bool {
+        let pool = self.shared.state.pool(order.id.route.to);
+        pool.and_then(|pool| pool.slot_state(order.destination)) == Some(SlotState::Active)
+    }
+
     fn tell_all(&self) {
         for sequence in self.shared.waiters.awaited() {
-            self.shared.waiters.tell(sequence, || Arrival::Look);
+            self.shared.waiters.tell(sequence, Arrival::Look);
         }
     }
 }

@@ -12,6 +12,8 @@ use kvasir_blocks::{BlockTier, TransferOrder};
 use kvasir_memory::Arena;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::thread;
+use tokio::sync::oneshot;
 
 /// Records that are erased at a time.
 pub(super) const ERASING_MAX: usize = 64;
@@ -51,7 +53,8 @@ impl Executors {
         }
         // What the lanes may have in flight fits, so that nothing is refused.
         let lanes = config.blocks.tiers.values().map(|tier| tier.lane.in_flight_transfers_max);
-        let waiting_blocks_max = lanes.sum::<usize>().saturating_mul(2) + ERASING_MAX;
+        let in_flight = lanes.fold(0, usize::saturating_add).saturating_mul(2);
+        let waiting_blocks_max = in_flight.saturating_add(ERASING_MAX);
         let mut executors = BTreeMap::new();
         for (tier, storage) in all {
             let of_storage = ExecutorConfig {
@@ -131,6 +134,20 @@ impl Executors {
         self.storages.get(&tier)?.submit(jobs).ok()
     }
 
+    /// Stops the threads of all storages, and says when they have ended. A storage that hangs holds up nobody but a thread
+    /// that waits for it: neither the caller nor the end of the runtime.
+    pub(super) fn end(&mut self) -> oneshot::Receiver<()> {
+        let storages = std::mem::take(&mut self.storages);
+        let (tell, ended) = oneshot::channel();
+        let wait = move || {
+            drop(storages);
+            tell.send(()).unwrap_or_default();
+        };
+        // If there is no thread, they have ended when this returns.
+        drop(thread::Builder::new().name("kvasir-end".to_owned()).spawn(wait));
+        ended
+    }
+
     /// What waits.
     pub(super) fn waits(&self) -> BTreeMap<BlockTier, Waits> {
         let wide = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
@@ -139,5 +156,11 @@ impl Executors {
             (*tier, Waits { blocks: wide(blocks), bytes: wide(bytes) })
         };
         self.storages.iter().map(of).collect()
+    }
+}
+
+impl Drop for Executors {
+    fn drop(&mut self) {
+        drop(self.end());
     }
 }

@@ -3,7 +3,7 @@
 use super::memory::Fresh;
 use kvasir_blocks::TierBlock;
 use kvasir_memory::WriteSlot;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A slot that an engine writes. Dropped, it is free.
@@ -14,6 +14,11 @@ pub(super) struct Lease {
     pub(super) block: Fresh,
     /// When the engine stops writing.
     pub(super) deadline: Duration,
+    /// The engine was told that it is over.
+    pub(super) is_over_told: bool,
+    /// The session had the slot before, and was not told that this lease was over: what it says of the slot may be meant
+    /// for the earlier lease, so it can neither write nor commit it.
+    pub(super) is_ambiguous: bool,
 }
 
 /// A block that an engine reads.
@@ -29,6 +34,8 @@ pub(super) struct Held {
 pub(super) struct Holdings {
     pub(super) leases: BTreeMap<u32, Lease>,
     pub(super) held: BTreeMap<u32, Held>,
+    /// Slots whose leases were over without the engine being told.
+    lapsed: BTreeSet<u32>,
     /// Leases that are being committed at the moment.
     pub(super) committing: usize,
     pub(super) is_ended: bool,
@@ -38,6 +45,31 @@ impl Holdings {
     /// Slots that are leased, those included that are being committed.
     pub(super) fn leased(&self) -> usize {
         self.leases.len() + self.committing
+    }
+
+    /// Leases a slot until `deadline`.
+    pub(super) fn lease(&mut self, writer: WriteSlot, block: Fresh, deadline: Duration) {
+        let slot = block.slot().0;
+        let is_ambiguous = self.lapsed.remove(&slot);
+        let lease = Lease { writer, block, deadline, is_over_told: false, is_ambiguous };
+        self.leases.insert(slot, lease);
+    }
+
+    /// The lease of a slot that the engine names, as it means it. If there is none, the engine is told so now.
+    pub(super) fn lease_mut(&mut self, slot: u32) -> Option<&mut Lease> {
+        self.lapsed.remove(&slot);
+        self.leases.get_mut(&slot).filter(|lease| !lease.is_ambiguous)
+    }
+
+    /// Takes that lease.
+    pub(super) fn take_lease(&mut self, slot: u32) -> Option<Lease> {
+        self.lease_mut(slot)?;
+        self.leases.remove(&slot)
+    }
+
+    /// Whether one more slot may be held, at most `max`, those of commits under way included.
+    pub(super) fn has_room(&self, slot: u32, max: usize) -> bool {
+        self.held.contains_key(&slot) || self.held.len() + self.committing < max
     }
 
     /// Holds a block once more.
@@ -57,7 +89,11 @@ impl Holdings {
     /// Takes the leases that were over before `now - grace`: nobody writes their slots any more.
     pub(super) fn take_over(&mut self, now: Duration, grace: Duration) -> Vec<Lease> {
         let is_over = |_: &u32, lease: &mut Lease| lease.deadline.saturating_add(grace) <= now;
-        self.leases.extract_if(.., is_over).map(|(_, lease)| lease).collect()
+        let over: Vec<Lease> =
+            self.leases.extract_if(.., is_over).map(|(_, lease)| lease).collect();
+        let untold = over.iter().filter(|lease| !lease.is_over_told);
+        self.lapsed.extend(untold.map(|lease| lease.block.slot().0));
+        over
     }
 
     /// Everything, for good.

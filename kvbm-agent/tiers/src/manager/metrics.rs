@@ -67,7 +67,7 @@ pub struct TransferCounts {
     pub erased: u64,
     /// Records that could not be erased, and are tried again.
     pub erase_failures: u64,
-    /// Blocks of the disk that were found at the start.
+    /// Blocks of disk and volume that were there before the start, and were registered.
     pub restored: u64,
     /// Blocks of the disk that were found and not taken.
     pub restore_refused: u64,

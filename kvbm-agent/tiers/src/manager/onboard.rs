@@ -1,8 +1,8 @@
 //! Bringing blocks up, one tier after the other.
 
 use super::error::SessionError;
-use super::session::{HeldBlock, Session};
-use super::shared::Shared;
+use super::session::{HeldBlock, NotHeld, Seat, Session};
+use super::shared::{Shared, after};
 use super::waiters::Arrival;
 use futures::stream::{self, StreamExt};
 use kvasir_blocks::plan::{Failure, Side};
@@ -82,30 +82,49 @@ impl Session {
         let seat = self.seat();
         let shared = &seat.shared;
         shared.counters.onboard_requests.up();
-        let deadline = Instant::now() + request.timeout;
+        let deadline = after(Instant::now(), request.timeout);
         let room = seat.room()?;
         let wanted = sequences.get(..room).unwrap_or(sequences);
         let bring = |sequence: SequenceHash| bring_up(shared, sequence, request.priority);
         let mut coming = stream::iter(wanted.iter().copied()).map(bring).buffered(WINDOW_BLOCKS);
-        let mut blocks = Vec::new();
+        let mut found = Vec::new();
         let reason = loop {
             match timeout_at(deadline, coming.next()).await {
-                Ok(Some(Ok((block, found_in)))) => match seat.hold(block, found_in)? {
-                    Some(held) => blocks.push(held),
-                    // It was withdrawn this very moment.
-                    None => break Some(StopReason::Corrupt { tier: shared.memory.tier() }),
-                },
+                Ok(Some(Ok(block))) => found.push(block),
                 Ok(Some(Err(reason))) => break Some(reason),
                 Ok(None) => break (room < sequences.len()).then_some(StopReason::Limit),
                 Err(_) => break Some(StopReason::TimedOut),
             }
         };
         drop(coming);
+        // Only now: if this future is dropped before, nobody is told what the session would hold.
+        let (blocks, not_held) = hold_all(seat, found)?;
+        let reason = not_held.or(reason);
         count(shared, &blocks, reason);
         let next = sequences.get(blocks.len()).copied();
         let stopped = next.zip(reason).map(|(sequence, reason)| Stopped { sequence, reason });
         Ok(Onboarded { blocks, stopped })
     }
+}
+
+/// Holds blocks until one can't be held; also why not.
+fn hold_all(
+    seat: &Seat,
+    found: Vec<(TierBlock, BlockTier)>,
+) -> Result<(Vec<HeldBlock>, Option<StopReason>), SessionError> {
+    let mut blocks = Vec::with_capacity(found.len());
+    for (block, found_in) in found {
+        match seat.hold(block, found_in) {
+            Ok(held) => blocks.push(held),
+            Err(NotHeld::Session(ended)) => return Err(ended),
+            Err(NotHeld::Limit { .. }) => return Ok((blocks, Some(StopReason::Limit))),
+            Err(NotHeld::Withdrawn) => {
+                let reason = StopReason::Corrupt { tier: seat.shared.memory.tier() };
+                return Ok((blocks, Some(reason)));
+            }
+        }
+    }
+    Ok((blocks, None))
 }
 
 /// Brings one block up. Returns also where it was.
@@ -114,6 +133,7 @@ async fn bring_up(
     sequence: SequenceHash,
     priority: Priority,
 ) -> Result<(TierBlock, BlockTier), StopReason> {
+    // The tier in which it was found first; why the last copy that failed did so, and from where.
     let (mut found_in, mut failure) = (None, None);
     // A copy that was just made stays in use until the next look.
     let mut _copy = None;
@@ -124,22 +144,27 @@ async fn bring_up(
         // First, so that nothing that happens from now on is missed.
         let mut waiting = shared.waiters.wait_for(sequence);
         let Some(block) = shared.state.match_nearest(&[sequence]).pop() else {
-            return Err(failure.unwrap_or(StopReason::Missing));
+            return Err(failure.map_or(StopReason::Missing, |(reason, _)| reason));
         };
         let tier = block.tier();
+        if let Some((reason, _)) = failure.filter(|(_, failed_in)| *failed_in == tier) {
+            // It is still there and can't be copied: the same copy is not tried again (D113).
+            return Err(reason);
+        }
         let found_in = *found_in.get_or_insert(tier);
         if tier == shared.memory.tier() {
             shared.offer(&block, priority);
             return Ok((block, found_in));
         }
+        let mut is_shared = false;
         match shared.state.onboard(block, priority) {
             Offered::Queued { displaced } => {
                 if let Some(displaced) = displaced {
-                    shared.waiters.tell(displaced.sequence, || Arrival::Look);
+                    shared.waiters.tell(displaced.sequence, Arrival::Look);
                 }
                 shared.wake.notify_one();
             }
-            Offered::Pending => {}
+            Offered::Pending => is_shared = true,
             Offered::Present => continue,
             Offered::QueueFull | Offered::NoLane | Offered::Infrequent => {
                 return Err(StopReason::Busy);
@@ -147,16 +172,19 @@ async fn bring_up(
         }
         match waiting.arrival().await {
             Arrival::Look => {}
+            Arrival::Overdue => return Err(StopReason::TimedOut),
             Arrival::Settled(verdict, copy) => {
                 _copy = copy;
-                failure = why(verdict, tier).or(failure);
-                if matches!(verdict, Verdict::Cancelled | Verdict::Late) {
-                    return Err(failure.unwrap_or(StopReason::TimedOut));
+                let is_cancelled = matches!(verdict, Verdict::Cancelled | Verdict::Late);
+                if is_cancelled && is_shared {
+                    // Somebody else's request, which was given up before this one came.
+                    continue;
                 }
+                failure = why(verdict, tier).map(|reason| (reason, tier)).or(failure);
             }
         }
     }
-    Err(failure.unwrap_or(StopReason::Busy))
+    Err(failure.map_or(StopReason::Busy, |(reason, _)| reason))
 }
 
 /// Why a transfer up from a tier brought nothing.

@@ -1,6 +1,6 @@
 //! Which records are to be erased, and which transfers wait for that. Pure.
 
-use kvasir_blocks::{BlockTier, TransferOrder};
+use kvasir_blocks::{BlockTier, TransferId, TransferOrder};
 use kvasir_proto::types::SequenceHash;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,10 +60,14 @@ impl Record {
     }
 }
 
-/// Records that must go. A transfer that writes where one is being erased waits until that has ended.
+/// Records that must go. A transfer that writes where one is being erased waits until that has ended, and what a transfer
+/// writes is not erased meanwhile.
 #[derive(Debug, Default)]
 pub(super) struct Records {
     to_erase: BTreeSet<Record>,
+    /// Those that could not be erased: they wait for the next round.
+    later: BTreeSet<Record>,
+    writing: BTreeSet<Key>,
     erasing: BTreeSet<Key>,
     waiting: BTreeMap<Key, Vec<TransferOrder>>,
 }
@@ -76,10 +80,26 @@ impl Records {
         }
     }
 
-    /// Takes at most `max` records that nobody is erasing.
+    /// A record can't be erased now.
+    pub(super) fn is_for_later(&mut self, record: Record) {
+        if self.later.len() < RECORDS_MAX {
+            self.later.insert(record);
+        }
+    }
+
+    /// The next round: those that could not be erased are tried again. How many.
+    pub(super) fn next_round(&mut self) -> usize {
+        let later = std::mem::take(&mut self.later);
+        let count = later.len();
+        later.into_iter().for_each(|record| self.is_stale(record));
+        count
+    }
+
+    /// Takes at most `max` records that nobody is erasing or writing.
     pub(super) fn begin(&mut self, max: usize) -> Vec<Record> {
         let free = max.saturating_sub(self.erasing.len());
-        let idle = self.to_erase.iter().filter(|record| !self.erasing.contains(&record.key()));
+        let is_busy = |key: &Key| self.erasing.contains(key) || self.writing.contains(key);
+        let idle = self.to_erase.iter().filter(|record| !is_busy(&record.key()));
         let begun: Vec<Record> = idle.take(free).copied().collect();
         for record in &begun {
             self.to_erase.remove(record);
@@ -98,14 +118,31 @@ impl Records {
         self.waiting.remove(&record.key()).unwrap_or_default()
     }
 
-    /// Keeps an order back if it writes where a record is being erased.
+    /// Keeps an order back if it writes where a record is being erased; else it writes from now on.
     pub(super) fn keep_back(&mut self, order: &TransferOrder) -> bool {
         let Some(key) = Record::written_by(order).map(Record::key) else { return false };
         let is_kept = self.erasing.contains(&key);
         if is_kept {
             self.waiting.entry(key).or_default().push(*order);
+        } else {
+            self.writing.insert(key);
         }
         is_kept
+    }
+
+    /// An order has ended.
+    pub(super) fn settled(&mut self, order: &TransferOrder) {
+        if let Some(key) = Record::written_by(order).map(Record::key) {
+            self.writing.remove(&key);
+        }
+    }
+
+    /// Takes a transfer that waits.
+    pub(super) fn take(&mut self, id: TransferId) -> Option<TransferOrder> {
+        self.waiting.values_mut().find_map(|waiting| {
+            let at = waiting.iter().position(|order| order.id == id)?;
+            Some(waiting.remove(at))
+        })
     }
 
     /// The transfers that wait, which wait no longer.
@@ -115,6 +152,6 @@ impl Records {
 
     /// Whether nothing is to be erased.
     pub(super) fn is_idle(&self) -> bool {
-        self.to_erase.is_empty() && self.erasing.is_empty()
+        self.to_erase.is_empty() && self.later.is_empty() && self.erasing.is_empty()
     }
 }

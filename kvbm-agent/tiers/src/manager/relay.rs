@@ -2,7 +2,7 @@
 
 use super::config::ManagerConfig;
 use super::error::StartError;
-use kvasir_blocks::TransferOrder;
+use kvasir_blocks::{TransferId, TransferOrder};
 use kvasir_memory::{Arena, SlotLayout, StorageAllocator, SystemAllocator};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -45,6 +45,12 @@ impl Relays {
                 None
             }
         }
+    }
+
+    /// Takes an order that waits.
+    pub(super) fn take(&mut self, id: TransferId) -> Option<TransferOrder> {
+        let at = self.waiting.iter().position(|order| order.id == id)?;
+        self.waiting.remove(at)
     }
 
     /// Nobody gets a slot any more.

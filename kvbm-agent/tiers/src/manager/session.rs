@@ -59,6 +59,18 @@ pub struct Session {
     seat: Arc<Seat>,
 }
 
+/// Why a block is not held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NotHeld {
+    Session(SessionError),
+    /// It was withdrawn this very moment, and has no checksum any more.
+    Withdrawn,
+    /// The session holds as many as it may.
+    Limit {
+        max: usize,
+    },
+}
+
 /// What the manager knows of a session.
 #[derive(Debug)]
 pub(super) struct Seat {
@@ -113,24 +125,29 @@ impl Seat {
         Ok(())
     }
 
-    /// Holds a block for the session. None if its checksum is not known: such a block is not given out.
+    /// Holds a block for the session.
     ///
     /// # Errors
-    /// If the session has ended, which releases the block.
-    pub(super) fn hold(
+    /// [`NotHeld`]; then the block is released.
+    pub(super) fn hold(&self, block: TierBlock, found_in: BlockTier) -> Result<HeldBlock, NotHeld> {
+        self.hold_in(&mut self.holdings.lock(), block, found_in)
+    }
+
+    fn hold_in(
         &self,
+        holdings: &mut Holdings,
         block: TierBlock,
         found_in: BlockTier,
-    ) -> Result<Option<HeldBlock>, SessionError> {
-        let Some(checksum) = block.checksum() else { return Ok(None) };
+    ) -> Result<HeldBlock, NotHeld> {
+        self.check(holdings).map_err(NotHeld::Session)?;
+        let checksum = block.checksum().ok_or(NotHeld::Withdrawn)?;
         let (slot, identity) = (block.slot(), *block.identity());
-        let mut holdings = self.holdings.lock();
-        if let Err(ended) = self.check(&holdings) {
-            drop(holdings);
-            return Err(ended);
+        let max = self.shared.config.session.held_blocks_max;
+        if !holdings.has_room(slot.0, max) {
+            return Err(NotHeld::Limit { max });
         }
         holdings.hold(block);
-        Ok(Some(HeldBlock { slot, identity, checksum: Checksum(checksum.0), found_in }))
+        Ok(HeldBlock { slot, identity, checksum: Checksum(checksum.0), found_in })
     }
 
     /// How many more blocks it may hold.
@@ -140,7 +157,8 @@ impl Seat {
     pub(super) fn room(&self) -> Result<usize, SessionError> {
         let holdings = self.holdings.lock();
         self.check(&holdings)?;
-        Ok(self.shared.config.session.held_blocks_max.saturating_sub(holdings.held.len()))
+        let taken = holdings.held.len() + holdings.committing;
+        Ok(self.shared.config.session.held_blocks_max.saturating_sub(taken))
     }
 }
 
@@ -163,7 +181,9 @@ impl Session {
         &self.seat.name
     }
 
-    /// Leases `count` slots for writing, or none. When the lease ends, the engine must have stopped to write.
+    /// Leases `count` slots for writing, or none. When the lease ends, the engine must have stopped to write. What it does
+    /// with the slot later tells it that the lease is over. Until it was told, a further lease of the same slot is over for
+    /// it, too: nobody knows which of the two it means.
     ///
     /// # Errors
     /// [`AllocateError`] names what to do about it.
@@ -187,15 +207,16 @@ impl Session {
             return Err(AllocateError::Limit { count, leased, max: slots_max });
         }
         let deadline = shared.now().saturating_add(lease);
-        let mut slots = Vec::with_capacity(count);
-        for block in shared.memory.allocate(count)? {
+        let fresh = shared.memory.allocate(count)?;
+        let mut slots = Vec::with_capacity(fresh.len());
+        for block in fresh {
             let slot = block.slot();
             // Whoever had the slot before has let go of it before it was free.
             let Ok(writer) = shared.memory.arena.write(slot.0) else {
                 tracing::error!(slot = slot.0, "a free slot is in use, which is a defect");
                 continue;
             };
-            holdings.leases.insert(slot.0, Lease { writer, block, deadline });
+            holdings.lease(writer, block, deadline);
             slots.push(LeasedSlot { slot });
         }
         shared.counters.leases.add_len(slots.len());
@@ -209,7 +230,7 @@ impl Session {
     pub fn write(&self, slot: SlotId, offset: usize, bytes: &[u8]) -> Result<(), ReadError> {
         let mut holdings = self.seat.holdings.lock();
         self.seat.check(&holdings)?;
-        let lease = holdings.leases.get_mut(&slot.0);
+        let lease = holdings.lease_mut(slot.0);
         let lease = lease.ok_or(ReadError::NotHeld { slot: slot.0 })?;
         Ok(lease.writer.write(offset, bytes)?)
     }
@@ -233,7 +254,7 @@ impl Session {
 
     fn try_commit(&self, slot: SlotId, commit: &Commit) -> Result<Committed, CommitError> {
         let shared = self.shared();
-        let Lease { writer, block, deadline } = self.take_lease(slot)?;
+        let Lease { writer, block, deadline, .. } = self.take_lease(slot)?;
         // From here on nobody writes the slot through this process.
         let reader = writer.into_read();
         let found = sum(&reader, shared.block_bytes(), commit.identity.sequence);
@@ -257,7 +278,7 @@ impl Session {
         let mut holdings = self.seat.holdings.lock();
         holdings.committing -= 1;
         if let (Ok(writer), false) = (writer, holdings.is_ended) {
-            holdings.leases.insert(slot.0, Lease { writer, block, deadline });
+            holdings.lease(writer, block, deadline);
         }
         Err(refused)
     }
@@ -271,11 +292,15 @@ impl Session {
             return Err(CommitError::Limit { max });
         }
         let slot = slot.0;
-        let lease = holdings.leases.get(&slot).ok_or(CommitError::NotLeased { slot })?;
-        if lease.deadline <= shared.now() {
+        if holdings.leases.get(&slot).is_some_and(|lease| lease.is_ambiguous) {
             return Err(CommitError::LeaseOver { slot });
         }
-        let lease = holdings.leases.remove(&slot).ok_or(CommitError::NotLeased { slot })?;
+        let lease = holdings.lease_mut(slot).ok_or(CommitError::NotLeased { slot })?;
+        if lease.deadline <= shared.now() {
+            lease.is_over_told = true;
+            return Err(CommitError::LeaseOver { slot });
+        }
+        let lease = holdings.take_lease(slot).ok_or(CommitError::NotLeased { slot })?;
         holdings.committing += 1;
         Ok(lease)
     }
@@ -288,20 +313,27 @@ impl Session {
     ) -> Result<Committed, CommitError> {
         let shared = self.shared();
         shared.offer(&block, commit.priority);
-        self.seat.holdings.lock().committing -= 1;
-        let slot = block.slot();
-        let held = self.seat.hold(block, shared.memory.tier())?;
-        // A committed block has a checksum, unless it proved wrong this very moment.
-        let block = held.ok_or_else(|| CommitError::Unreadable {
-            slot: slot.0,
-            reason: "the block was withdrawn meanwhile".to_owned(),
+        let slot = block.slot().0;
+        let held = {
+            let mut holdings = self.seat.holdings.lock();
+            // Its place among what is held was kept free.
+            holdings.committing -= 1;
+            self.seat.hold_in(&mut holdings, block, shared.memory.tier())
+        };
+        let block = held.map_err(|why| match why {
+            NotHeld::Session(ended) => ended.into(),
+            NotHeld::Limit { max } => CommitError::Limit { max },
+            NotHeld::Withdrawn => {
+                let reason = "the block was withdrawn meanwhile".to_owned();
+                CommitError::Unreadable { slot, reason }
+            }
         })?;
         Ok(Committed { kind, block })
     }
 
     /// Gives a leased slot back: the engine writes it no more. Whether it was leased.
     pub fn abort(&self, slot: SlotId) -> bool {
-        let lease = self.seat.holdings.lock().leases.remove(&slot.0);
+        let lease = self.seat.holdings.lock().take_lease(slot.0);
         let was_leased = lease.is_some();
         drop(lease);
         if was_leased {
@@ -322,8 +354,11 @@ impl Session {
         let mut held = Vec::new();
         for block in shared.memory.match_prefix(wanted) {
             shared.offer(&block, Priority::default());
-            let Some(block) = self.seat.hold(block, shared.memory.tier())? else { break };
-            held.push(block);
+            match self.seat.hold(block, shared.memory.tier()) {
+                Ok(block) => held.push(block),
+                Err(NotHeld::Session(ended)) => return Err(ended),
+                Err(NotHeld::Withdrawn | NotHeld::Limit { .. }) => break,
+            }
         }
         Ok(held)
     }

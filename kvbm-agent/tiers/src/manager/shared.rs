@@ -16,6 +16,14 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+/// A wait that is as good as one without an end, which an [`Instant`] can't express.
+const FOREVER: Duration = Duration::from_secs(365 * 24 * 3_600);
+
+/// The moment so long after another one.
+pub(super) fn after(moment: Instant, wait: Duration) -> Instant {
+    moment.checked_add(wait).unwrap_or_else(|| moment + FOREVER)
+}
+
 /// State, counters, and the way to wake the driver.
 pub(super) struct Shared {
     pub(super) config: ManagerConfig,

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// What became of a block that somebody waits for.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum Arrival {
     /// Its transfer has ended; the copy is in use, if there is one.
     Settled(Verdict, Option<TierBlock>),
+    /// Its transfer takes too long, and may never end.
+    Overdue,
     /// Its request ended without a transfer: see where the block is now.
     Look,
 }
@@ -48,13 +50,15 @@ impl Waiters {
         Waiting { waiters: Arc::clone(self), sequence, number, arrival }
     }
 
-    /// Tells all who wait for a block.
-    pub(super) fn tell(&self, sequence: SequenceHash, arrival: impl Fn() -> Arrival) {
-        let waiting = self.0.lock().by_sequence.remove(&sequence).unwrap_or_default();
+    /// Tells all who wait for a block. Whoever is told may count on it that nobody else has the copy any more.
+    pub(super) fn tell(&self, sequence: SequenceHash, arrival: Arrival) {
+        let mut waiting = self.0.lock().by_sequence.remove(&sequence).unwrap_or_default();
+        let Some((_, last)) = waiting.pop() else { return };
         for (_, tell) in waiting {
             // Who left has let go of nothing that is in it.
-            tell.send(arrival()).unwrap_or_default();
+            tell.send(arrival.clone()).unwrap_or_default();
         }
+        last.send(arrival).unwrap_or_default();
     }
 
     /// Blocks that somebody waits for.

@@ -15,9 +15,13 @@ use parking_lot::Mutex;
 use rustls::crypto::ring;
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use url::Url;
+
+/// Headers that are read at a time.
+const HEADERS_AT_A_TIME: usize = 16;
 
 /// Most volumes of a process.
 pub const VOLUMES_MAX: usize = 64;
@@ -212,13 +216,7 @@ impl Volume {
         }
         match self.find(block.identity.sequence_hash).await {
             Ok(existing) => Ok(Put::Existing(existing)),
-            // It is damaged, or was deleted meanwhile.
-            Err(
-                TransferError::Corrupt { .. }
-                | TransferError::Foreign(_)
-                | TransferError::Short { .. }
-                | TransferError::Missing,
-            ) => {
+            Err(error) if is_no_block(&error) => {
                 self.store.put(&path, body()).await.map_err(|error| failed(&error))?;
                 Ok(Put::Created)
             }
@@ -321,6 +319,18 @@ impl Volume {
         }
     }
 
+    /// All blocks by their headers, as they come: what a manager's volume tier is filled with after a restart. Damaged objects
+    /// are left out.
+    pub fn blocks(self: &Arc<Self>) -> impl Stream<Item = Result<Sealed, TransferError>> + Send {
+        let volume = Arc::clone(self);
+        let find = move |name: Result<u64, TransferError>| {
+            let volume = Arc::clone(&volume);
+            async move { volume.find(name?).await }
+        };
+        let found = self.list().map(find).buffer_unordered(HEADERS_AT_A_TIME);
+        found.filter(|found| ready(!found.as_ref().is_err_and(is_no_block)))
+    }
+
     /// The names of all blocks, as they come. Objects with other names are left out.
     pub fn list(&self) -> impl Stream<Item = Result<u64, TransferError>> + Send + 'static {
         let objects = self.store.list(Some(&self.folder));
@@ -331,6 +341,17 @@ impl Volume {
             }
         })
     }
+}
+
+/// Whether there is no block under a name: the object is damaged, or was deleted meanwhile.
+fn is_no_block(error: &TransferError) -> bool {
+    matches!(
+        error,
+        TransferError::Corrupt { .. }
+            | TransferError::Foreign(_)
+            | TransferError::Short { .. }
+            | TransferError::Missing
+    )
 }
 
 fn name(path: &Path) -> Option<u64> {

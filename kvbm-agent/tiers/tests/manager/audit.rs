@@ -12,9 +12,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-type Entry = (u8, u64);
+pub(crate) type Entry = (u8, u64);
 
-fn entry(registration: &Registration) -> Entry {
+pub(crate) fn entry(registration: &Registration) -> Entry {
     (registration.tier.index() as u8, registration.identity.sequence.0)
 }
 

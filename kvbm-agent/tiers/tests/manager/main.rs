@@ -10,6 +10,15 @@
 
 mod audit;
 mod engine;
+mod feed;
+mod gate;
+mod hang;
+mod limits;
+#[cfg(feature = "objects")]
+mod objects;
 mod sessions;
+mod shared;
+mod shelf;
 mod soak;
+mod volume;
 mod world;

@@ -3,23 +3,26 @@
 use kvasir_blocks::{
     BlockIdentity, BlockTier, KvBlockManagerConfig, LayoutConfig, Priority, manager::TierConfig,
 };
-use kvasir_memory::{Arena, ReadSlot, SlotLayout, StorageAllocator, SystemAllocator, WriteSlot};
+use kvasir_memory::{Arena, SlotLayout, StorageAllocator, SystemAllocator, WriteSlot};
 use kvasir_proto::types::{LocalHash, SequenceHash};
 use kvasir_tiers::disk::Medium;
-use kvasir_tiers::faults::{FaultyMedium, FaultyStorage, Plan, damage_host};
+use kvasir_tiers::faults::{
+    Call, FaultyMedium, FaultyStorage, Hook, HookedStorage, Plan, damage_host,
+};
 use kvasir_tiers::manager::{
     Commit, DiskTier, HostTier, KvBlockManager, ManagerConfig, OnboardRequest, Session,
     TierStorages,
 };
 use kvasir_tiers::{
-    Cancel, DiskConfig, DiskStorage, Fingerprint, HostStorage, NewBlock, Place, Sealed, Storage,
-    StorageKind, TransferError,
+    Cancel, DiskConfig, DiskStorage, Fingerprint, HostStorage, Place, Sealed, Storage,
+    TransferError,
 };
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Bytes of a block.
 pub(crate) const BLOCK_BYTES: usize = 8192;
@@ -86,8 +89,11 @@ pub(crate) fn storages(sizes: Sizes, disk: &Path, faults: &Faults) -> TierStorag
         let damage = damage_host(&host);
         let storage =
             Arc::new(FaultyStorage::new(Arc::new(host), Arc::clone(&faults.host), damage));
-        let storage: Arc<dyn Storage> =
-            if faults.is_planted { Arc::new(Unchecked { inner: storage }) } else { storage };
+        let storage: Arc<dyn Storage> = if faults.is_planted {
+            Arc::new(HookedStorage::hooked(storage, Unchecked))
+        } else {
+            storage
+        };
         HostTier { arena, storage }
     });
     let disk = (sizes.disk > 0).then(|| open_disk(sizes, disk, faults));
@@ -171,61 +177,38 @@ pub(crate) fn request() -> OnboardRequest {
     OnboardRequest { priority: Priority::default(), timeout: Duration::from_secs(20) }
 }
 
-/// Returns when nothing waits or is under way any more.
-pub(crate) async fn settle(manager: &KvBlockManager) {
-    loop {
-        let lanes = manager.metrics().blocks.lanes;
-        if lanes.values().all(|lane| lane.queued == 0 && lane.in_flight == 0) {
-            return;
-        }
+/// Returns when something is so; for at most a minute.
+pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not within a minute: {what}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
-/// A storage that changes what it has loaded, after it was checked: as if nobody did.
-#[derive(Debug)]
-struct Unchecked {
-    inner: Arc<dyn Storage>,
+/// Whether nothing waits or is under way.
+pub(crate) fn is_idle(manager: &KvBlockManager) -> bool {
+    let lanes = manager.metrics().blocks.lanes;
+    lanes.values().all(|lane| lane.queued == 0 && lane.in_flight == 0)
 }
 
-impl Storage for Unchecked {
-    fn kind(&self) -> StorageKind {
-        self.inner.kind()
+/// Returns when nothing waits or is under way any more.
+pub(crate) async fn settle(manager: &KvBlockManager) {
+    until("nothing is under way", || is_idle(manager)).await;
+}
+
+/// Changes what was loaded, after it was checked: as if nobody did.
+struct Unchecked;
+
+impl Hook for Unchecked {
+    fn before(&self, _: Call, _: Place, cancel: &Cancel) -> Result<Cancel, TransferError> {
+        Ok(cancel.clone())
     }
 
-    fn block_bytes(&self) -> usize {
-        self.inner.block_bytes()
-    }
-
-    fn slots(&self) -> Option<u32> {
-        self.inner.slots()
-    }
-
-    fn store(
-        &self,
-        place: Place,
-        block: &NewBlock,
-        source: &ReadSlot,
-        cancel: &Cancel,
-    ) -> Result<Sealed, TransferError> {
-        self.inner.store(place, block, source, cancel)
-    }
-
-    fn load(
-        &self,
-        place: Place,
-        block: &Sealed,
-        target: &mut WriteSlot,
-        cancel: &Cancel,
-    ) -> Result<(), TransferError> {
-        self.inner.load(place, block, target, cancel)?;
+    fn loaded(&self, block: &Sealed, target: &mut WriteSlot) -> Result<(), TransferError> {
         let bit = u8::from(block.identity.sequence_hash.is_multiple_of(16));
         let mut byte = [0];
         byte.copy_from_slice(&target.as_slice().expect("memory")[..1]);
         Ok(target.write(0, &[byte[0] ^ bit])?)
-    }
-
-    fn erase(&self, place: Place, sequence: u64, cancel: &Cancel) -> Result<(), TransferError> {
-        self.inner.erase(place, sequence, cancel)
     }
 }
