@@ -174,8 +174,19 @@ pub struct PinBlocks {
 pub struct UnpinBlocks {
     /// The session.
     pub session: SessionId,
-    /// Tiers, which may be unknown to the agent, and numbers.
-    pub pins: Vec<(pb::BlockTier, u64)>,
+    /// The pins.
+    pub pins: Vec<NamedPin>,
+}
+
+/// A pin as its client names it: a checked `BlockPin`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NamedPin {
+    /// The tier, which the agent may not have.
+    pub tier: pb::BlockTier,
+    /// When it ends, on the agent's clock.
+    pub deadline: Duration,
+    /// Its number.
+    pub number: u64,
 }
 
 /// The session that a request names.
@@ -444,7 +455,10 @@ impl TryFrom<pb::UnpinRequest> for UnpinBlocks {
                 Ok(pb::BlockTier::Unspecified) => {
                     Err(ConvertError::new(field(), Problem::Required))
                 }
-                Ok(tier) => Ok((tier, pin.pin_id)),
+                Ok(tier) => {
+                    let deadline = Duration::from_nanos(pin.deadline_ns);
+                    Ok(NamedPin { tier, deadline, number: pin.pin_id })
+                }
                 Err(_) => Err(ConvertError::new(field(), Problem::UnknownValue(pin.tier))),
             }
         });

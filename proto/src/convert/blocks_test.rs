@@ -97,7 +97,7 @@ fn other_wrong_requests_name_the_field() {
     let why = "prefill_wait_ms must not be set without prefill_tokens_per_second";
     assert_eq!(refused.to_string(), why);
     assert!(PrefixQuery::try_from(find(Some(1.0), 1)).is_ok());
-    let pins = vec![pb::BlockPin { tier: 9, pin_id: 1 }];
+    let pins = vec![pb::BlockPin { tier: 9, pin_id: 1, deadline_ns: 1 }];
     let refused = UnpinBlocks::try_from(pb::UnpinRequest { session_id, pins });
     let refused = refused.expect_err("an unknown tier");
     assert_eq!(refused.to_string(), "pins[0].tier has the unknown value 9");

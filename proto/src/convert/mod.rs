@@ -22,8 +22,8 @@ mod shared;
 mod worker;
 
 pub use blocks::{
-    BlockCommit, BlockKey, BlockWrite, Commits, LoadQuestion, NewSession, Onboarding, PinBlocks,
-    PrefixQuery, SequenceList, SessionId, SlotLease, SlotList, UnpinBlocks,
+    BlockCommit, BlockKey, BlockWrite, Commits, LoadQuestion, NamedPin, NewSession, Onboarding,
+    PinBlocks, PrefixQuery, SequenceList, SessionId, SlotLease, SlotList, UnpinBlocks,
 };
 pub use broker::{BrokerMessage, SourceMessage};
 pub use bytes::BytesError;

@@ -5591,9 +5591,12 @@ pub struct BlockPin {
     /// The tier in which the block stays; unspecified if it was not pinned.
     #[prost(enumeration = "BlockTier", tag = "1")]
     pub tier: i32,
-    /// The pin's number within the tier.
+    /// The pin's number within the tier,
     #[prost(uint64, tag = "2")]
     pub pin_id: u64,
+    /// and when it ends, on a clock of the agent's: part of its name. Give both back as they came.
+    #[prost(uint64, tag = "3")]
+    pub deadline_ns: u64,
 }
 impl ::prost::Name for BlockPin {
     const NAME: &'static str = "BlockPin";
@@ -5926,7 +5929,7 @@ pub enum CommitOutcome {
     Existing = 3,
     /// The bytes do not add up to the stated checksum. The slot stays leased: write them again.
     ChecksumMismatch = 4,
-    /// The lease was over. The slot is not the session's any more.
+    /// The session has no lease of the slot, or none any more: allocate again.
     LeaseOver = 5,
     /// The identity contradicts another block, or the slot can't be read; `error` says why. The slot stays leased.
     Refused = 6,
@@ -6030,9 +6033,8 @@ pub mod block_manager_client {
     ///
     /// An engine works in a session. OpenSession is a stream that stays open for as long as the engine works: its end is the
     /// loss of the engine, and frees what the session held. All other calls name the session, over any connection to the
-    /// same agent. An unknown or ended session is NOT_FOUND: open another one. A request that names a slot which the session
-    /// does not have is FAILED_PRECONDITION and names the field; nothing of it is done. While the agent stops, calls are
-    /// UNAVAILABLE. RESOURCE_EXHAUSTED names the limit that was reached. One connection has at most 8 calls of Read at a time.
+    /// same agent. An unknown or ended session is NOT_FOUND: open another one. Write, Read and Verify of a slot that the
+    /// session does not have are FAILED_PRECONDITION and name the field. While the agent stops, calls are UNAVAILABLE. RESOURCE_EXHAUSTED names the limit that was reached. One connection has at most 8 calls of Read at a time.
     ///
     /// To save: Allocate slots, fill them (through the mapped arena, or by Write), and Commit them. To load: Onboard the
     /// sequence hashes of a prompt, read the slots (through the arena after Verify, or by Read), and Release them.

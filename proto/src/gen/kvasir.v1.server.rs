@@ -2054,9 +2054,8 @@ pub mod block_manager_server {
     ///
     /// An engine works in a session. OpenSession is a stream that stays open for as long as the engine works: its end is the
     /// loss of the engine, and frees what the session held. All other calls name the session, over any connection to the
-    /// same agent. An unknown or ended session is NOT_FOUND: open another one. A request that names a slot which the session
-    /// does not have is FAILED_PRECONDITION and names the field; nothing of it is done. While the agent stops, calls are
-    /// UNAVAILABLE. RESOURCE_EXHAUSTED names the limit that was reached. One connection has at most 8 calls of Read at a time.
+    /// same agent. An unknown or ended session is NOT_FOUND: open another one. Write, Read and Verify of a slot that the
+    /// session does not have are FAILED_PRECONDITION and name the field. While the agent stops, calls are UNAVAILABLE. RESOURCE_EXHAUSTED names the limit that was reached. One connection has at most 8 calls of Read at a time.
     ///
     /// To save: Allocate slots, fill them (through the mapped arena, or by Write), and Commit them. To load: Onboard the
     /// sequence hashes of a prompt, read the slots (through the arena after Verify, or by Read), and Release them.
