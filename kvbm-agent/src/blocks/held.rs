@@ -1,8 +1,9 @@
-//! Calls that read bytes: each blocks a thread, a bounded number at a time.
+//! Calls that read bytes.
 
+use super::checks::Checks;
 use super::messages;
-use super::service::BlockManagerService;
 use super::sessions::Open;
+use super::shared::{BlockManagerService, READS_MAX};
 use super::status::{failed, of_read};
 use bytes::Bytes;
 use kvasir_blocks::{Priority, SlotId};
@@ -15,46 +16,17 @@ use kvasir_tiers::manager::Commit;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::select;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::task::spawn_blocking;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-/// Most calls that read bytes at a time; further ones wait.
-const CHECKS_MAX: usize = 8;
-/// Most streams of Read at a time, each with a copy of a block.
-pub(super) const READS_MAX: usize = 32;
 /// Parts of one Read that wait to be taken.
 const PARTS_QUEUED_MAX: usize = 2;
 /// A client of Read that takes nothing for this long is cut off.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) type ReadStream = ReceiverStream<Result<pb::ReadResponse, Status>>;
-
-/// Turns of calls that read bytes.
-#[derive(Debug, Clone)]
-pub(super) struct Checks(Arc<Semaphore>);
-
-impl Checks {
-    pub(super) fn new() -> Self {
-        Self(Arc::new(Semaphore::new(CHECKS_MAX)))
-    }
-
-    /// Runs what blocks on a thread of its own, in its turn.
-    async fn run<T: Send + 'static>(
-        &self,
-        check: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Status> {
-        let turn = Arc::clone(&self.0).acquire_owned().await;
-        let turn = turn.map_err(|closed| failed(ErrorCode::Internal, closed))?;
-        let checked = spawn_blocking(move || {
-            let _turn = turn;
-            check()
-        });
-        checked.await.map_err(|_panic| failed(ErrorCode::Internal, "the agent failed: see its log"))
-    }
-}
 
 impl BlockManagerService {
     pub(super) async fn write_part(

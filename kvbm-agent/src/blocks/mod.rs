@@ -4,9 +4,11 @@
 //! - `config`: what it is made of. `error`: why it can't be.
 //! - `storages`: memory, disk and volume, opened. `running`: all of it, from start to stop.
 //! - `messages`: its values on the wire. `status`: its refusals. `verdicts`: whether to load, as engines asked it.
-//! - `sessions`: who is there. `opened`, `held`, `service`: the calls of `BlockManager`.
+//! - `sessions`: who is there. `checks`: turns of calls that block. `shared`, `opened`, `held`, `service`: the calls of
+//!   `BlockManager`.
 //! - `source`: what is registered where, for the index.
 
+mod checks;
 mod config;
 mod error;
 mod held;
@@ -15,6 +17,7 @@ mod opened;
 mod running;
 mod service;
 mod sessions;
+mod shared;
 mod source;
 mod status;
 mod storages;
@@ -25,6 +28,6 @@ pub use config::{
 };
 pub use error::BlocksError;
 pub use running::Blocks;
-pub use service::BlockManagerService;
+pub use shared::BlockManagerService;
 pub use source::{BlockSource, SOURCE};
 pub use verdicts::VerdictCounts;

@@ -1,6 +1,6 @@
 //! Sessions begin and end.
 
-use super::service::BlockManagerService;
+use super::shared::BlockManagerService;
 use super::status::{failed, no_session, of_session, stopping};
 use super::{messages, sessions::OpenStream};
 use futures::stream::{self, BoxStream, StreamExt};

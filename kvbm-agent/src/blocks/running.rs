@@ -1,6 +1,6 @@
 //! The block manager of a running agent, from start to stop.
 
-use super::service::BlockManagerService;
+use super::shared::BlockManagerService;
 use super::source::BlockSource;
 use super::{BlocksConfig, BlocksError, VerdictCounts, storages};
 use kvasir_blocks::{BlockTier, Route};

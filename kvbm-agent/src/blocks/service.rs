@@ -1,74 +1,27 @@
 //! The service `BlockManager`.
 
-use super::held::{Checks, READS_MAX, ReadStream};
+use super::held::ReadStream;
+use super::messages;
 use super::opened::SessionStream;
-use super::sessions::{Open, Sessions};
-use super::status::{no_session, of_allocate, of_session, of_ttl, refused, stopping};
-use super::verdicts::Verdicts;
-use super::{BlocksConfig, messages};
+use super::shared::BlockManagerService;
+use super::status::{no_session, of_allocate, of_session, of_ttl, refused};
 use kvasir_access::Principal;
 use kvasir_blocks::{BlockTier, Found, LaneStats, PoolStats, Priority, Route, SlotId};
 use kvasir_process::access::check_worker;
 use kvasir_process::port::principal;
 use kvasir_proto::convert::{
     BlockWrite, Commits, ConvertError, LoadQuestion, NewSession, Onboarding, PinBlocks,
-    PrefixQuery, SequenceList, SessionId, SlotLease, SlotList, UnpinBlocks, WorkerAddress,
+    PrefixQuery, SequenceList, SlotLease, SlotList, UnpinBlocks,
 };
 use kvasir_proto::pb;
 use kvasir_proto::pb::block_manager_server::BlockManager;
-use kvasir_tiers::manager::{KvBlockManager, ManagerMetrics, OnboardRequest};
+use kvasir_tiers::manager::{ManagerMetrics, OnboardRequest};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::select;
-use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status};
 
-/// `BlockManager` over one agent's blocks. All of its calls need the right to publish for the agent's worker.
-#[derive(Debug)]
-pub struct BlockManagerService {
-    pub(super) manager: Arc<KvBlockManager>,
-    pub(super) address: WorkerAddress,
-    pub(super) config: BlocksConfig,
-    /// What engines map, if they can.
-    pub(super) arena: Option<pb::BlockArena>,
-    pub(super) sessions: Arc<Sessions>,
-    pub(super) verdicts: Verdicts,
-    pub(super) checks: Checks,
-    pub(super) reads: Arc<Semaphore>,
-    pub(super) tasks: TaskTracker,
-    pub(super) stop: CancellationToken,
-}
-
 impl BlockManagerService {
-    /// The service, until `stop` is cancelled: then its streams end.
-    pub(super) fn new(
-        manager: Arc<KvBlockManager>,
-        address: WorkerAddress,
-        (config, arena): (BlocksConfig, Option<pb::BlockArena>),
-        stop: CancellationToken,
-    ) -> Self {
-        Self {
-            manager,
-            address,
-            config,
-            arena,
-            sessions: Arc::default(),
-            verdicts: Verdicts::default(),
-            checks: Checks::new(),
-            reads: Arc::new(Semaphore::new(READS_MAX)),
-            tasks: TaskTracker::new(),
-            stop,
-        }
-    }
-
-    /// Waits until nothing is under way, after it was stopped.
-    pub async fn ended(&self) {
-        self.tasks.close();
-        self.tasks.wait().await;
-    }
-
     /// Checks who calls and what; returns both.
     fn admit<T, C>(&self, request: Request<T>) -> Result<(Arc<Principal>, C), Status>
     where
@@ -84,13 +37,6 @@ impl BlockManagerService {
         C: TryFrom<T, Error = ConvertError>,
     {
         self.admit(request).map(|(_principal, checked)| checked)
-    }
-
-    fn session(&self, id: SessionId) -> Result<Arc<Open>, Status> {
-        if self.stop.is_cancelled() {
-            return Err(stopping());
-        }
-        self.sessions.get(id).ok_or_else(no_session)
     }
 
     fn found(&self, query: &PrefixQuery) -> Result<pb::MatchPrefixResponse, Status> {
