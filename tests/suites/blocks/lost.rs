@@ -12,7 +12,7 @@ fn host(stats: &pb::GetBlockStatsResponse) -> pb::BlockPoolStats {
 /// An engine that vanishes lets go of what it held; slots that it might still write stay until lease and grace are over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_vanishes_releases_what_it_held() -> Result<()> {
-    let place = Place::start(&["--blocks-lease-max=2s", "--blocks-lease-grace=100ms"]).await?;
+    let place = Place::start(&["--blocks-lease-grace=100ms"]).await?;
     let mut watcher = Engine::open(over_tcp(place.agent.addresses.grpc).await?).await?;
     for is_socket in [false, true] {
         let client = if is_socket {

@@ -35,8 +35,13 @@ pub struct Place {
 
 impl Place {
     pub async fn start(flags: &[&str]) -> Result<Self> {
+        Self::with_disk(DISK_BLOCKS, flags).await
+    }
+
+    /// With a disk of so many blocks.
+    pub async fn with_disk(blocks: usize, flags: &[&str]) -> Result<Self> {
         let (folder, index) = (tempfile::tempdir()?, Server::start_anywhere().await?);
-        let mut all = flags_of(&folder, &index);
+        let mut all = flags_of(&folder, &index, blocks);
         all.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let agent = launch(Addresses { grpc: any, http: any }, &all).await?;
@@ -132,7 +137,7 @@ impl Place {
     }
 }
 
-fn flags_of(folder: &TempDir, index: &Server) -> Vec<String> {
+fn flags_of(folder: &TempDir, index: &Server, disk_blocks: usize) -> Vec<String> {
     let path = |name: &str| folder.path().join(name).display().to_string();
     [
         ["--worker-id", WORKER],
@@ -145,7 +150,7 @@ fn flags_of(folder: &TempDir, index: &Server) -> Vec<String> {
         ["--blocks-bytes", &BLOCK_BYTES.to_string()],
         ["--blocks-dtype", "float16"],
         ["--blocks-disk", &path("disk")],
-        ["--blocks-disk-bytes", &(DISK_BLOCKS * BLOCK_BYTES).to_string()],
+        ["--blocks-disk-bytes", &(disk_blocks * BLOCK_BYTES).to_string()],
         ["--blocks-socket", &path("socket")],
     ]
     .concat()

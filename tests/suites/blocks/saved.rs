@@ -14,7 +14,8 @@ pub async fn held(engine: &mut Engine, prompts: &[Vec<u64>]) -> Result<BTreeSet<
     for locals in prompts {
         let mut first = 0;
         for (at, sequence) in hashes(locals).into_iter().enumerate() {
-            let tiers = engine.tiers(sequence).await?;
+            let mut tiers = engine.tiers(sequence).await?;
+            tiers.retain(|tier| *tier != pb::BlockTier::Volume);
             for tier in &tiers {
                 let tier = if *tier == pb::BlockTier::Host { 1 } else { 2 };
                 chains.insert((0, locals[first..=at].to_vec(), tier));
@@ -101,6 +102,40 @@ async fn what_host_memory_has_no_room_for_comes_back_from_the_disk() -> Result<(
     assert_eq!((on_disk, expected.len() - on_disk), (prompts.len() * 4, HOST_BLOCKS));
     let corrupt = place.metric("kvasir_agent_blocks_corrupt_total", "tier=\"disk\"").await;
     assert!(corrupt.is_err() || corrupt.is_ok_and(|count| count == 0.0));
+    place.stop().await;
+    Ok(())
+}
+
+/// The volume takes what the disk has no room for, and the index is not told of it: it is no worker's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_disk_has_no_room_for_comes_back_from_the_volume() -> Result<()> {
+    let volume = tempfile::tempdir()?;
+    let url = format!("file://{}", volume.path().display());
+    let flags = ["--blocks-volume", &url, "--blocks-volume-bytes", "1MiB"];
+    let place = Place::with_disk(2 * HOST_BLOCKS, &flags).await?;
+    let mut engine = Engine::open(over_socket(&place.socket()).await?).await?;
+    let prompts: Vec<_> = (1..=20).map(|number| prompt(number, 4)).collect();
+    assert!(prompts.len() * 4 > 2 * HOST_BLOCKS);
+    for locals in &prompts {
+        engine.save(locals).await?;
+        engine.until_copied().await?;
+    }
+    let stats = engine.stats().await?;
+    let in_volume = stats.pools.iter().find(|pool| pool.tier() == pb::BlockTier::Volume);
+    assert_eq!(in_volume.context("a volume")?.inactive as usize, prompts.len() * 4);
+    for locals in &prompts {
+        let onboarded = engine.onboard(locals).await?;
+        let found: Vec<_> = onboarded.blocks.iter().map(pb::HeldBlock::found_in).collect();
+        assert_eq!(found.len(), 4, "{:?}", onboarded.fault());
+        if *locals == prompts[0] {
+            assert_eq!(found, [pb::BlockTier::Volume; 4]);
+        }
+        engine.release(&onboarded.blocks).await?;
+        assert_eq!(engine.load(locals).await?, 4, "and the bytes are right");
+        engine.until_copied().await?;
+    }
+    let expected = until_equal(&place, &mut engine, &prompts).await?;
+    assert!(expected.len() <= 3 * HOST_BLOCKS, "{} in host memory and on disk", expected.len());
     place.stop().await;
     Ok(())
 }
