@@ -137,14 +137,7 @@ impl Agent {
             sources::start((&feed, found), (config.sources, blocks.as_ref()), tasks, stop)?;
         // Not cut off before what sources publish is on disk.
         service_tasks.spawn(IMAGE, write_images(Arc::clone(&feed), stop_service.clone()));
-        let served = Served {
-            address: feed.address().clone(),
-            block_size: feed.block_size(),
-            sources: vec![Arc::clone(&feed)],
-        };
-        let service = LocalIndexerService::new(served, config.service, stop_service.clone());
-        let service = Arc::new(service);
-
+        let service = local_indexer(&feed, config.service, stop_service.clone());
         let context = broker::Context {
             feed: &feed,
             board: &loads.board,
@@ -160,15 +153,10 @@ impl Agent {
         let replaying = (&mut service_tasks, &stop_service);
         let zmq = Zmq::start(&feed, config.zmq, publishing, replaying).await?;
         let loads_service = loads.service(&feed, config.service, heartbeat_interval, &stop_service);
-        let offered = Offered {
-            local: service,
-            loads: loads_service,
-            ingest: sources.ingest,
-            blocks: blocks.clone(),
-        };
-        let (local, port_metrics) =
-            serve_local((config.listen, config.guard), (offered, socket), &mut service_tasks)
-                .await?;
+        let (local, loads_of, ingest) = (service, loads_service, sources.ingest);
+        let offered = Offered { local, loads: loads_of, ingest, blocks: blocks.clone() };
+        let at = (config.listen, config.guard);
+        let (local, port_metrics) = serve_local(at, (offered, socket), &mut service_tasks).await?;
         let registration = reachable(config.registration, local, has_tls);
         let deregister = config.deregister;
         let uplink = |endpoint| {
@@ -386,6 +374,20 @@ const fn check(config: &AgentConfig) -> Result<(), AgentError> {
 
 fn targets(indexers: &[String], dialer: &Dialer) -> Result<Vec<String>, DialError> {
     indexers.iter().map(|text| dialer.check(text)).collect()
+}
+
+/// The service `LocalIndexer` over the agent's stream.
+fn local_indexer(
+    feed: &Arc<Feed>,
+    config: ServiceConfig,
+    stop: CancellationToken,
+) -> Arc<LocalIndexerService> {
+    let served = Served {
+        address: feed.address().clone(),
+        block_size: feed.block_size(),
+        sources: vec![Arc::clone(feed)],
+    };
+    Arc::new(LocalIndexerService::new(served, config, stop))
 }
 
 /// The block manager, and the socket to serve it on, if there are any.

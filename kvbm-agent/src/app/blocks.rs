@@ -31,6 +31,9 @@ impl Collector for BlocksMetrics {
 
 type Encoder<'a, 'b> = &'a mut DescriptorEncoder<'b>;
 
+/// What a figure is called, and where it stands.
+type Figure<T> = (&'static str, fn(&T) -> u64);
+
 fn row(label: &'static str, of: &dyn Display, value: u64) -> Row {
     (vec![(label, of.to_string())], value)
 }
@@ -49,7 +52,7 @@ fn encode_pools(to: Encoder<'_, '_>, metrics: &ManagerMetrics) -> Result<(), Err
     let each = |value: fn(&PoolStats) -> u64| {
         pools.iter().map(|(tier, pool)| row("tier", tier, value(pool))).collect::<Vec<_>>()
     };
-    let states: [(&str, fn(&PoolStats) -> u64); 5] = [
+    let states: [Figure<PoolStats>; 5] = [
         ("free", |pool| pool.free),
         ("writing", |pool| pool.mutable + pool.quarantined),
         ("active", |pool| pool.active),
@@ -85,7 +88,7 @@ fn encode_lanes(to: Encoder<'_, '_>, metrics: &ManagerMetrics) -> Result<(), Err
     gauge(to, "blocks_queued", "Blocks that wait to be copied", each(|lane| lane.queued))?;
     gauge(to, "blocks_in_flight", "Copies under way", each(|lane| lane.in_flight))?;
     gauge(to, "blocks_in_flight_bytes", "Their bytes", each(|lane| lane.in_flight_bytes))?;
-    let ends: [(&str, fn(&LaneStats) -> u64); 6] = [
+    let ends: [Figure<LaneStats>; 6] = [
         ("committed", |lane| lane.committed),
         ("failed", |lane| lane.failed),
         ("corrupt", |lane| lane.corrupt),
@@ -101,7 +104,7 @@ fn encode_lanes(to: Encoder<'_, '_>, metrics: &ManagerMetrics) -> Result<(), Err
     counter(to, "blocks_copies", "Copies that have ended", rows.collect())?;
     let help = "Bytes copied from a tier into another one, verified";
     counter(to, "blocks_copied_bytes", help, each(|lane| lane.committed_bytes))?;
-    let skips: [(&str, fn(&LaneStats) -> u64); 5] = [
+    let skips: [Figure<LaneStats>; 5] = [
         ("present", |lane| lane.skipped_present),
         ("infrequent", |lane| lane.skipped_infrequent),
         ("queue_full", |lane| lane.skipped_full),
@@ -191,16 +194,14 @@ impl BlocksMetrics {
         let help =
             "Answers to engines that asked whether to load the blocks of a tier or to compute them";
         counter(to, "blocks_verdicts", help, verdicts.iter().flat_map(of).collect())?;
-        let inputs: [(&str, &str, fn(&VerdictCounts) -> u64); 5] = [
-            ("load_bytes", "Bytes to load, as the last answer had it", |at| {
-                at.last.inputs.load_bytes
-            }),
-            ("queued_bytes", "Bytes before them", |at| at.last.inputs.queued_bytes),
-            ("tokens", "Tokens to compute instead", |at| at.last.inputs.tokens),
-            ("load_us", "Microseconds to load; 0 if that is unknown", |at| micros(at.last.load)),
-            ("compute_us", "Microseconds to compute", |at| micros(at.last.compute)),
+        let inputs: [(&str, Figure<VerdictCounts>); 5] = [
+            ("load_bytes", ("Bytes to load", |at| at.last.inputs.load_bytes)),
+            ("queued_bytes", ("Bytes before them", |at| at.last.inputs.queued_bytes)),
+            ("tokens", ("Tokens to compute instead", |at| at.last.inputs.tokens)),
+            ("load_us", ("Microseconds to load; 0 if unknown", |at| micros(at.last.load))),
+            ("compute_us", ("Microseconds to compute", |at| micros(at.last.compute))),
         ];
-        inputs.iter().try_for_each(|(name, help, value)| {
+        inputs.iter().try_for_each(|(name, (help, value))| {
             let rows = verdicts.iter().map(|(tier, at)| row("tier", tier, value(at)));
             gauge(to, &format!("blocks_verdict_{name}"), help, rows.collect())
         })

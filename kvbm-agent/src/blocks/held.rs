@@ -38,7 +38,7 @@ impl BlockManagerService {
             let BlockWrite { slot, offset_bytes, data, .. } = write;
             open.session.write(SlotId(slot), offset_bytes, &data)
         });
-        written.await?.map_err(|error| of_read("slot", error))
+        written.await?.map_err(|error| of_read("slot", &error))
     }
 
     pub(super) async fn commit_all(
@@ -76,7 +76,7 @@ impl BlockManagerService {
                 }
                 Err(error) => match messages::read_fault(&error) {
                     Some(fault) => Ok(pb::VerifiedBlock { checksum: 0, fault: fault.into() }),
-                    None => Err(of_read(&format!("slots[{index}]"), error)),
+                    None => Err(of_read(&format!("slots[{index}]"), &error)),
                 },
             };
             list.slots.iter().enumerate().map(verify).collect::<Result<Vec<_>, _>>()
@@ -142,7 +142,7 @@ impl Reader {
                             .await?;
                     }
                     None => {
-                        return self.send(Err(of_read(&format!("slots[{index}]"), error))).await;
+                        return self.send(Err(of_read(&format!("slots[{index}]"), &error))).await;
                     }
                 },
             }

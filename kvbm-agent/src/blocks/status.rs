@@ -47,9 +47,9 @@ pub(super) fn of_allocate(error: AllocateError) -> Status {
 }
 
 /// A refusal to read or write the slot that `field` names.
-pub(super) fn of_read(field: &str, error: ReadError) -> Status {
+pub(super) fn of_read(field: &str, error: &ReadError) -> Status {
     let code = match error {
-        ReadError::Session(error) => return of_session(error),
+        ReadError::Session(error) => return of_session(*error),
         ReadError::NotHeld { .. } => ErrorCode::FailedPrecondition,
         ReadError::Access(_) => ErrorCode::InvalidArgument,
         ReadError::Corrupt { .. } | ReadError::Unreadable { .. } => ErrorCode::Internal,

@@ -257,7 +257,7 @@ impl BlocksOptions {
             manager: self.manager(tiers)?,
             block_bytes,
             dimensions,
-            dtype: self.name("blocks-dtype", &self.blocks_dtype)?,
+            dtype: checked_name("blocks-dtype", &self.blocks_dtype)?,
             description: self.description(address, block_size, block_bytes)?,
             arena: self.blocks_arena.0.clone(),
             disk: disk.map(|(disk, _)| disk),
@@ -401,8 +401,8 @@ impl BlocksOptions {
         block_bytes: usize,
     ) -> Result<String, ConfigError> {
         let (model, tenant) = (partition.model(), partition.tenant());
-        let dtype = self.name("blocks-dtype", &self.blocks_dtype)?;
-        let layout = self.name("blocks-layout", &self.blocks_layout)?;
+        let dtype = checked_name("blocks-dtype", &self.blocks_dtype)?;
+        let layout = checked_name("blocks-layout", &self.blocks_layout)?;
         let parts = match (self.blocks_layers, self.blocks_inner_dim) {
             (Some(layers), Some(inner_dim)) => {
                 let (outer_dim, width) = (self.blocks_outer_dim, self.blocks_dtype_bytes);
@@ -415,15 +415,16 @@ impl BlocksOptions {
              {dtype:?}, layout {layout:?}"
         ))
     }
+}
 
-    fn name(&self, field: &'static str, name: &str) -> Result<String, ConfigError> {
-        let (bytes, limit) = (name.len(), NAME_BYTES_MAX);
-        if bytes > limit || name.chars().any(char::is_control) {
-            let why = format!("must have {limit} bytes at most, and no control character");
-            return Err(ConfigError::invalid(field, why));
-        }
-        Ok(name.to_owned())
+/// A word of the operator's.
+fn checked_name(field: &'static str, name: &str) -> Result<String, ConfigError> {
+    let (bytes, limit) = (name.len(), NAME_BYTES_MAX);
+    if bytes > limit || name.chars().any(char::is_control) {
+        let why = format!("must have {limit} bytes at most, and no control character");
+        return Err(ConfigError::invalid(field, why));
     }
+    Ok(name.to_owned())
 }
 
 /// Two options that need one another.
