@@ -30,6 +30,7 @@ impl Blocks {
     ///
     /// # Errors
     /// None.
+    #[expect(clippy::needless_pass_by_value, reason = "as the real one")]
     pub fn start(
         config: BlocksConfig,
         _address: WorkerAddress,
@@ -60,7 +61,6 @@ impl Blocks {
     ///
     /// # Errors
     /// None.
-    #[expect(clippy::needless_pass_by_value, reason = "as the real one")]
     pub fn publish(
         self: Arc<Self>,
         _source: BlockSource,

@@ -1,13 +1,12 @@
 //! An engine's events and the block manager's, of one rank, joined by `--consolidate`.
 
 use crate::engine::{Engine, over_socket, prompt};
-use crate::place::{BLOCK_SIZE, LOOK, MODEL, PATIENCE, Place, WORKER};
-use anyhow::{Context, Result};
+use crate::place::{BLOCK_SIZE, MODEL, Place, WORKER};
+use anyhow::Result;
 use kvasir_proto::pb;
 use kvasir_proto::pb::event_ingest_client::EventIngestClient;
 use kvasir_proto::pb::publish_events_request::Message;
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 
 fn request(message: Message) -> pb::PublishEventsRequest {
@@ -52,22 +51,11 @@ async fn an_engines_blocks_and_saved_ones_are_one_prompt() -> Result<()> {
     let mut ingest = EventIngestClient::connect(address).await?;
     let _acks = ingest.publish_events(ReceiverStream::new(stream)).await?.into_inner();
     engine.save(&locals).await?;
-    let until = async |device: u32, host: u32, disk: u32| {
-        let found = async {
-            loop {
-                let at = place.find(&locals).await?.unwrap_or_default();
-                if (at.device, at.host, at.disk) == (device, host, disk) {
-                    return anyhow::Ok(());
-                }
-                sleep(LOOK).await;
-            }
-        };
-        timeout(PATIENCE, found).await.with_context(|| format!("never {device}, {host}, {disk}"))?
-    };
-    until(4, 4, 4).await?;
+    let (host, disk) = (4, 4);
+    place.until_in(&locals, pb::BlocksByTier { device: 4, host, disk }).await?;
     let removed = pb::BlocksRemoved { names, ..Default::default() };
     batches.send(request(batch(1, pb::published_event::Event::Removed(removed)))).await?;
-    until(0, 4, 4).await?;
+    place.until_in(&locals, pb::BlocksByTier { device: 0, host, disk }).await?;
     place.stop().await;
     Ok(())
 }

@@ -111,18 +111,20 @@ impl Place {
         Ok(answer.matches.into_iter().next().and_then(|best| best.blocks_by_tier))
     }
 
-    /// Waits until a query finds so many blocks in host memory and on disk.
+    /// Waits until a query finds so many blocks in host memory and on disk, and none on the device.
     pub async fn until_found(&self, locals: &[u64], (host, disk): (u32, u32)) -> Result<()> {
+        self.until_in(locals, pb::BlocksByTier { device: 0, host, disk }).await
+    }
+
+    /// Waits until a query finds so many blocks in each tier.
+    pub async fn until_in(&self, locals: &[u64], expected: pb::BlocksByTier) -> Result<()> {
         let found = async {
-            loop {
-                let tiers = self.find(locals).await?.unwrap_or_default();
-                if (tiers.host, tiers.disk) == (host, disk) {
-                    return anyhow::Ok(());
-                }
+            while self.find(locals).await?.unwrap_or_default() != expected {
                 sleep(LOOK).await;
             }
+            anyhow::Ok(())
         };
-        timeout(PATIENCE, found).await.with_context(|| format!("never {host} and {disk}"))?
+        timeout(PATIENCE, found).await.with_context(|| format!("never {expected:?}"))?
     }
 
     pub async fn metric(&self, name: &str, label: &str) -> Result<f64> {
