@@ -184,3 +184,16 @@ fn keys_of_a_volume_are_printed_nowhere() {
     let refused = refusal(&[&volume[..1], &["--blocks-volume=s3://x"], &wrong].concat());
     assert_eq!(refused, "blocks-volume-option: is no key=value");
 }
+
+#[test]
+fn a_file_that_cannot_be_read_shows_no_key() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("agent.toml");
+    for line in ["aws_secret_access_key=hidden", "blocks-volume-option = [\"key=hidden\""] {
+        std::fs::write(&path, format!("{line} \"\n")).expect("a file");
+        let config = format!("--config={}", path.display());
+        let refused = refusal(&[&config]);
+        assert!(refused.contains("TOML parse error"), "{refused}");
+        assert!(!refused.contains("hidden"), "{refused}");
+    }
+}

@@ -9,6 +9,7 @@ use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
 use kvasir_proto::pb;
 use kvasir_proto::pb::block_manager_client::BlockManagerClient;
 use kvasir_proto::types::LocalHash;
+use kvasir_tls::{Channel, Dialer};
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::fs::{File, OpenOptions};
@@ -18,15 +19,15 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep, timeout};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 use tonic::{Status, Streaming};
 use tower::service_fn;
 
 pub type Client = BlockManagerClient<Channel>;
 
-pub async fn over_tcp(address: SocketAddr) -> Result<Client> {
-    let channel = Endpoint::from_shared(format!("http://{address}"))?.connect().await?;
-    Ok(sized(channel))
+/// Over a connection that is opened, and replaced when it is old, as calls need one.
+pub fn over_tcp(address: SocketAddr) -> Result<Client> {
+    Ok(sized(Dialer::default().lazy(&address.to_string())?))
 }
 
 pub async fn over_socket(path: &Path) -> Result<Client> {
@@ -36,7 +37,7 @@ pub async fn over_socket(path: &Path) -> Result<Client> {
         async move { Ok::<_, std::io::Error>(TokioIo::new(UnixStream::connect(path).await?)) }
     });
     let channel = Endpoint::from_static("http://socket").connect_with_connector(connect).await?;
-    Ok(sized(channel))
+    Ok(sized(channel.into()))
 }
 
 fn sized(channel: Channel) -> Client {

@@ -1,8 +1,9 @@
 use crate::engine::{Engine, over_socket, over_tcp, prompt};
-use crate::place::{HOST_BLOCKS, PATIENCE, Place};
+use crate::place::{HOST_BLOCKS, LOOK, PATIENCE, Place};
 use anyhow::{Context, Result};
+use futures::FutureExt;
 use kvasir_proto::pb;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 fn host(stats: &pb::GetBlockStatsResponse) -> pb::BlockPoolStats {
     let host = stats.pools.iter().find(|pool| pool.tier() == pb::BlockTier::Host);
@@ -13,12 +14,12 @@ fn host(stats: &pb::GetBlockStatsResponse) -> pb::BlockPoolStats {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_vanishes_releases_what_it_held() -> Result<()> {
     let place = Place::start(&["--blocks-lease-grace=100ms"]).await?;
-    let mut watcher = Engine::open(over_tcp(place.agent.addresses.grpc).await?).await?;
+    let mut watcher = Engine::open(over_tcp(place.agent.addresses.grpc)?).await?;
     for is_socket in [false, true] {
         let client = if is_socket {
             over_socket(&place.socket()).await?
         } else {
-            over_tcp(place.agent.addresses.grpc).await?
+            over_tcp(place.agent.addresses.grpc)?
         };
         let mut engine = Engine::open(client).await?;
         let lost = watcher.stats().await?.sessions_lost;
@@ -63,13 +64,37 @@ async fn a_session_ends_with_its_agent() -> Result<()> {
 async fn sessions_are_bounded() -> Result<()> {
     let place = Place::start(&["--blocks-sessions-max=2"]).await?;
     let address = place.agent.addresses.grpc;
-    let first = Engine::open(over_tcp(address).await?).await?;
-    let _second = Engine::open(over_tcp(address).await?).await?;
-    let refused = Engine::open(over_tcp(address).await?).await.err().context("a third one")?;
+    let first = Engine::open(over_tcp(address)?).await?;
+    let _second = Engine::open(over_tcp(address)?).await?;
+    let refused = Engine::open(over_tcp(address)?).await.err().context("a third one")?;
     assert!(format!("{refused:?}").contains("2 sessions are open"), "{refused:?}");
     first.end().await?;
-    let mut third = Engine::open(over_tcp(address).await?).await?;
+    let mut third = Engine::open(over_tcp(address)?).await?;
     assert_eq!(third.stats().await?.sessions, 2);
+    place.stop().await;
+    Ok(())
+}
+
+/// The connection that a session's stream is on gets old: other calls go over another one, and the session lives on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_outlives_the_age_of_connections() -> Result<()> {
+    let place = Place::start(&["--connection-age=1s"]).await?;
+    let mut engine = Engine::open(over_tcp(place.agent.addresses.grpc)?).await?;
+    let held = engine.save_held(&prompt(1, 2)).await?;
+    // As old as one that ends its endless streams, twice.
+    let aged = async {
+        while place.metric("kvasir_grpc_connections_aged_total", "").await? < 3.0 {
+            engine.stats().await?;
+            sleep(LOOK).await;
+        }
+        anyhow::Ok(())
+    };
+    timeout(PATIENCE, aged).await.context("connections get old")??;
+    assert!(engine.stream.message().now_or_never().is_none(), "the stream goes on");
+    let stats = engine.stats().await?;
+    assert_eq!((stats.sessions, stats.sessions_lost, host(&stats).active), (1, 0, 2));
+    engine.release(&held).await?;
+    engine.end().await?;
     place.stop().await;
     Ok(())
 }

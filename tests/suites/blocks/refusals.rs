@@ -15,7 +15,7 @@ fn check(refused: Result<impl std::fmt::Debug, Status>, code: Code, text: &str) 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_of_other_engines_are_refused() -> Result<()> {
     let place = Place::start(&[]).await?;
-    let mut client = over_tcp(place.agent.addresses.grpc).await?;
+    let mut client = over_tcp(place.agent.addresses.grpc)?;
     let right = pb::OpenSessionRequest { model: MODEL.to_owned(), ..Default::default() };
     let others = [
         (pb::OpenSessionRequest::default(), Code::InvalidArgument, "model is required"),
@@ -55,7 +55,7 @@ async fn sessions_of_other_engines_are_refused() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_requests_name_the_field() -> Result<()> {
     let place = Place::start(&["--blocks-pin-ttl-max=1m"]).await?;
-    let mut engine = Engine::open(over_tcp(place.agent.addresses.grpc).await?).await?;
+    let mut engine = Engine::open(over_tcp(place.agent.addresses.grpc)?).await?;
     let (session_id, client) = (engine.session(), &mut engine.client.clone());
     let unknown = prost::bytes::Bytes::from(vec![9; 16]);
     let (wrong, missing) = (Code::InvalidArgument, Code::FailedPrecondition);

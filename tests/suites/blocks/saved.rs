@@ -84,7 +84,7 @@ async fn what_is_saved_is_found_in_host_memory_and_then_on_disk() -> Result<()> 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_host_memory_has_no_room_for_comes_back_from_the_disk() -> Result<()> {
     let place = Place::start(&["--blocks-arena=private"]).await?;
-    let mut engine = Engine::open(over_tcp(place.agent.addresses.grpc).await?).await?;
+    let mut engine = Engine::open(over_tcp(place.agent.addresses.grpc)?).await?;
     assert!(engine.opened.arena.is_none());
     let prompts: Vec<_> = (1..=24).map(|number| prompt(number, 4)).collect();
     assert!(prompts.len() * 4 > 4 * HOST_BLOCKS && prompts.len() * 4 < DISK_BLOCKS);
@@ -93,7 +93,7 @@ async fn what_host_memory_has_no_room_for_comes_back_from_the_disk() -> Result<(
         engine.until_copied().await?;
     }
     until_equal(&place, &mut engine, &prompts).await?;
-    let mut other = Engine::open(over_tcp(place.agent.addresses.grpc).await?).await?;
+    let mut other = Engine::open(over_tcp(place.agent.addresses.grpc)?).await?;
     for locals in &prompts {
         assert_eq!(other.load(locals).await?, 4);
     }
