@@ -6,6 +6,7 @@
 //! - [`service`]: `LocalIndexer`: ranges and dumps for indexers that missed something; `WorkerLoads`.
 //! - [`broker`]: batches and answers over NATS.
 //! - [`zmq`]: batches and replays as an engine publishes them: PUB and ROUTER in vLLM's wire format.
+//! - [`blocks`]: the block manager (feature `blocks`): memory, disk and volumes for what engines save.
 //! - [`config`], [`app`]: the process.
 //! - [`agent`]: all of these for one worker: what an engine without events of its own embeds.
 
@@ -20,6 +21,9 @@ pub mod service;
 pub mod broker;
 
 pub mod zmq;
+
+#[cfg_attr(not(feature = "blocks"), path = "blocks/absent.rs")]
+pub mod blocks;
 
 pub mod agent;
 

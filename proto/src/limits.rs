@@ -93,12 +93,27 @@ pub const LOADS_INTERVAL_MS_MAX: u32 = 60_000;
 pub const LOADS_INTERVAL_MS_DEFAULT: u32 = 100;
 /// Most items of a message among replicas of the router.
 pub const SYNC_ITEMS_MAX: usize = 4_096;
+/// Most slots, sequence hashes or pins in one call of BlockManager, but for those below and MatchPrefix.
+pub const BLOCK_SLOTS_MAX: usize = 4_096;
+/// Most slots in one Commit, Read or Verify of BlockManager, whose bytes are all read.
+pub const BLOCK_CHECKS_MAX: usize = 1_024;
+/// Most bytes of one Write of BlockManager.
+pub const BLOCK_WRITE_BYTES_MAX: usize = 4 << 20;
+/// Most bytes of a block in one message of Read of BlockManager.
+pub const BLOCK_PART_BYTES_MAX: usize = 1 << 20;
+/// Longest time that Onboard of BlockManager takes, in milliseconds.
+pub const ONBOARD_TIMEOUT_MS_MAX: u32 = 25_000;
+/// Time that Onboard of BlockManager takes at most, in milliseconds, if the request does not set it.
+pub const ONBOARD_TIMEOUT_MS_DEFAULT: u32 = 10_000;
 /// Largest shard map, as text, in bytes.
 pub const SHARD_MAP_BYTES_MAX: usize = 64 << 10;
 
 const _: () = assert!(QUERY_TOKENS_MAX * 4 <= GRPC_MESSAGE_BYTES_MAX);
 const _: () = assert!(QUERY_BLOCKS_MAX * 8 <= GRPC_MESSAGE_BYTES_MAX);
 const _: () = assert!(QUERY_BLOCKS_MAX <= CHAIN_BLOCKS_MAX);
+const _: () = assert!(BLOCK_WRITE_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX);
+// A held block is at most 80 bytes on the wire, and MatchPrefix may hold as many as a query has.
+const _: () = assert!(QUERY_BLOCKS_MAX * 80 <= GRPC_MESSAGE_BYTES_MAX);
 const _: () = assert!(DUMP_CHUNK_RECORDS_DEFAULT <= DUMP_CHUNK_RECORDS_MAX);
 // The largest worker fits into a page: names of its endpoints (three each), adapters, labels (key
 // and value), sources (with the replay endpoint) and ranks, with 64 bytes for the rest of each entry.

@@ -1,3 +1,4 @@
+use crate::blocks::BlocksError;
 use crate::load::LoadError;
 use crate::relay::RelayError;
 use crate::zmq::ZmqConfigError;
@@ -26,6 +27,9 @@ pub enum AgentError {
     /// An engine cannot be relayed.
     #[error(transparent)]
     Relay(#[from] RelayError),
+    /// There is no block manager.
+    #[error(transparent)]
+    Blocks(#[from] BlocksError),
     /// The configuration of loads is refused.
     #[error(transparent)]
     Loads(#[from] LoadError),

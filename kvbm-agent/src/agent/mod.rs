@@ -12,11 +12,12 @@ mod zmq;
 pub use error::AgentError;
 pub use sources::SourcesConfig;
 
+use crate::blocks::{Blocks, BlocksConfig};
 use crate::broker::{BrokerConfig, BrokerStatus};
-use crate::ingest::{EventIngestService, Refusals};
+use crate::ingest::Refusals;
 use crate::load::scrape::ScrapeStatus;
 use crate::load::{LoadConfig, WorkerMetricsPublisher};
-use crate::service::{LocalIndexerService, Served, ServiceConfig, WorkerLoadsService, serve};
+use crate::service::{LocalIndexerService, Offered, Served, ServiceConfig, serve, serve_socket};
 use crate::zmq::{ZmqConfig, ZmqEndpoints, ZmqStatus};
 use kvasir_feed::disk::{Disk, DiskStatus};
 use kvasir_feed::feed::{Feed, SourceConfig, write_images};
@@ -24,9 +25,10 @@ use kvasir_feed::hub::Hub;
 use kvasir_feed::journal::{AppendError, JournalStatus};
 use kvasir_feed::uplink::{Overrun, UplinkConfig, UplinkStatus, run_uplink};
 use kvasir_process::access::Guard;
+use kvasir_process::net::SocketFile;
 use kvasir_process::port::PortMetrics;
 use kvasir_process::tasks::{Ended, Tasks};
-use kvasir_proto::convert::Registration;
+use kvasir_proto::convert::{Registration, WorkerAddress};
 use kvasir_proto::types::{DpRank, Incarnation, KvEvent};
 use kvasir_tls::{DialError, Dialer};
 use std::net::SocketAddr;
@@ -60,6 +62,8 @@ pub struct AgentConfig {
     pub journal_dir: Option<PathBuf>,
     /// What feeds it.
     pub sources: SourcesConfig,
+    /// The block manager beside them; none for none.
+    pub blocks: Option<BlocksConfig>,
     /// Indexers to feed (`host:port`, `http://host:port` or `https://host:port`), at most [`INDEXERS_MAX`].
     pub indexers: Vec<String>,
     /// What connects to them.
@@ -94,6 +98,7 @@ pub struct Agent {
     metrics: WorkerMetricsPublisher,
     scraped: Option<watch::Receiver<ScrapeStatus>>,
     refusals: Option<Arc<Refusals>>,
+    blocks: Option<Arc<Blocks>>,
     local: Option<SocketAddr>,
     port_metrics: PortMetrics,
     uplinks: Vec<watch::Receiver<UplinkStatus>>,
@@ -119,6 +124,7 @@ impl Agent {
         let indexers = targets(&config.indexers, &config.dialer)?;
         let registration = config.registration.as_ref();
         let lora_names = registration.map(|at| at.lora_names.clone()).unwrap_or_default();
+        let (blocks, socket) = start_blocks(config.blocks, &config.source.address).await?;
         let (feed, found) = disk::open_feed(config.source, config.journal_dir, lora_names).await?;
         let feed = Arc::new(feed);
         let heartbeat_interval = config.heartbeat_interval.max(HEARTBEAT_INTERVAL_MIN);
@@ -127,17 +133,11 @@ impl Agent {
         let (stop_sources, mut source_tasks) = (CancellationToken::new(), Tasks::default());
         let loads = loads::start(&feed, &config.loads, &mut source_tasks, &stop_sources)?;
         let (tasks, stop) = (&mut source_tasks, &stop_sources);
-        let sources = sources::start((&feed, found), config.sources, tasks, stop)?;
+        let sources =
+            sources::start((&feed, found), (config.sources, blocks.as_ref()), tasks, stop)?;
         // Not cut off before what sources publish is on disk.
         service_tasks.spawn(IMAGE, write_images(Arc::clone(&feed), stop_service.clone()));
-        let served = Served {
-            address: feed.address().clone(),
-            block_size: feed.block_size(),
-            sources: vec![Arc::clone(&feed)],
-        };
-        let service = LocalIndexerService::new(served, config.service, stop_service.clone());
-        let service = Arc::new(service);
-
+        let service = local_indexer(&feed, config.service, stop_service.clone());
         let context = broker::Context {
             feed: &feed,
             board: &loads.board,
@@ -153,9 +153,10 @@ impl Agent {
         let replaying = (&mut service_tasks, &stop_service);
         let zmq = Zmq::start(&feed, config.zmq, publishing, replaying).await?;
         let loads_service = loads.service(&feed, config.service, heartbeat_interval, &stop_service);
-        let serving = (service, loads_service, sources.ingest);
-        let (local, port_metrics) =
-            serve_local((config.listen, config.guard), serving, &mut service_tasks).await?;
+        let (local, loads_of, ingest) = (service, loads_service, sources.ingest);
+        let offered = Offered { local, loads: loads_of, ingest, blocks: blocks.clone() };
+        let at = (config.listen, config.guard);
+        let (local, port_metrics) = serve_local(at, (offered, socket), &mut service_tasks).await?;
         let registration = reachable(config.registration, local, has_tls);
         let deregister = config.deregister;
         let uplink = |endpoint| {
@@ -172,6 +173,7 @@ impl Agent {
             metrics: WorkerMetricsPublisher::new(loads.board),
             scraped: loads.scraped,
             refusals: sources.refusals,
+            blocks,
             local,
             port_metrics,
             uplinks,
@@ -224,6 +226,12 @@ impl Agent {
     #[must_use]
     pub const fn refusals(&self) -> Option<&Arc<Refusals>> {
         self.refusals.as_ref()
+    }
+
+    /// Its block manager; none without one.
+    #[must_use]
+    pub const fn blocks(&self) -> Option<&Arc<Blocks>> {
+        self.blocks.as_ref()
     }
 
     /// Where `LocalIndexer` is served.
@@ -333,10 +341,14 @@ impl Agent {
         Tasks::first_fault(&mut [source_tasks, uplink_tasks, service_tasks], IMAGE).await
     }
 
-    /// Takes nothing more from its sources, delivers what the journal has to the indexers that can be reached, then
+    /// Refuses engines their blocks, offloads what waits, takes nothing more from its sources, delivers what the journal has to the indexers that can be reached, then
     /// stops, within `limit`. Returns whether every task came to its end in time.
     pub async fn stop(mut self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
+        let offloaded = match &self.blocks {
+            Some(blocks) => blocks.stop(deadline).await,
+            None => true,
+        };
         drop(self.stop_sources);
         let followed = self.source_tasks.end(deadline).await;
         self.hub.flush();
@@ -344,7 +356,7 @@ impl Agent {
         let delivered = self.uplink_tasks.end(deadline).await;
         drop(self.stop_service);
         let served = self.service_tasks.end(deadline).await;
-        followed && delivered && served
+        offloaded && followed && delivered && served
     }
 }
 
@@ -364,20 +376,45 @@ fn targets(indexers: &[String], dialer: &Dialer) -> Result<Vec<String>, DialErro
     indexers.iter().map(|text| dialer.check(text)).collect()
 }
 
-/// What is served on the agent's port.
-type Services =
-    (Arc<LocalIndexerService>, Arc<WorkerLoadsService>, Option<Arc<EventIngestService>>);
+/// The service `LocalIndexer` over the agent's stream.
+fn local_indexer(
+    feed: &Arc<Feed>,
+    config: ServiceConfig,
+    stop: CancellationToken,
+) -> Arc<LocalIndexerService> {
+    let served = Served {
+        address: feed.address().clone(),
+        block_size: feed.block_size(),
+        sources: vec![Arc::clone(feed)],
+    };
+    Arc::new(LocalIndexerService::new(served, config, stop))
+}
 
-/// Serves the agent's port, if it is to have one.
+/// The block manager, and the socket to serve it on, if there are any.
+async fn start_blocks(
+    config: Option<BlocksConfig>,
+    address: &WorkerAddress,
+) -> Result<(Option<Arc<Blocks>>, Option<SocketFile>), AgentError> {
+    let Some(config) = config else { return Ok((None, None)) };
+    let (blocks, socket) = Blocks::start(config, address.clone()).await?;
+    Ok((Some(Arc::new(blocks)), socket))
+}
+
+/// Serves the agent's port and socket, if it is to have them.
 async fn serve_local(
     (address, guard): (Option<SocketAddr>, Guard),
-    (service, loads, ingest): Services,
+    (offered, socket): (Offered, Option<SocketFile>),
     tasks: &mut Tasks,
 ) -> Result<(Option<SocketAddr>, PortMetrics), AgentError> {
     let metrics = PortMetrics::default();
+    if let (Some(socket), Some(blocks)) = (socket, offered.blocks.clone()) {
+        tracing::info!(path = %socket.path().display(), "blocks are served here, too");
+        let serving = serve_socket(socket, blocks, metrics.clone());
+        tasks.spawn("blocks socket", async { Ok(serving.await?) });
+    }
     let Some(address) = address else { return Ok((None, metrics)) };
     let (listener, bound) = listen(address).await?;
-    let serving = serve((listener, guard), service, loads, ingest, metrics.clone());
+    let serving = serve((listener, guard), offered, metrics.clone());
     tasks.spawn("gRPC port", async { Ok(serving.await?) });
     Ok((Some(bound), metrics))
 }

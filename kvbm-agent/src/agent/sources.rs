@@ -1,4 +1,5 @@
 use super::AgentError;
+use crate::blocks::Blocks;
 use crate::ingest::{EventIngestService, IngestConfig, Refusals};
 use crate::relay::{Relay, RelayConfig, common};
 use kvasir_feed::disk::PersistedSource;
@@ -30,7 +31,7 @@ pub(super) struct Sources {
 /// Opens the sources of an agent, and starts its relays.
 pub(super) fn start(
     (feed, persisted): (&Arc<Feed>, Vec<PersistedSource>),
-    config: SourcesConfig,
+    (config, blocks): (SourcesConfig, Option<&Arc<Blocks>>),
     tasks: &mut Tasks,
     stop: &CancellationToken,
 ) -> Result<Sources, AgentError> {
@@ -38,6 +39,7 @@ pub(super) fn start(
     let patience = patience(&config);
     let relays = config.relays.into_iter().map(|relay| Relay::open(&hub, relay));
     let relays = relays.collect::<Result<Vec<_>, _>>()?;
+    let of_blocks = blocks.map(|blocks| blocks.open_source(&hub)).transpose()?;
     let ingest = config
         .ingest
         .map(|config| Arc::new(EventIngestService::new(Arc::clone(&hub), config, stop.clone())));
@@ -53,6 +55,10 @@ pub(super) fn start(
         tasks.spawn("batching", async move { hub.run(stop).await });
     }
     let common = common();
+    if let (Some(blocks), Some(source)) = (blocks, of_blocks) {
+        let publishing = Arc::clone(blocks).publish(source, stop.clone());
+        tasks.spawn("blocks", async { Ok(publishing.await?) });
+    }
     for relay in relays {
         tasks.spawn("relay", relay.run(common.clone(), stop.clone()));
     }

@@ -190,7 +190,7 @@ fn lag_batches(journal: &JournalStatus, of: Incarnation, there: Option<u64>) -> 
     journal.head.map_or(0, |head| past(head).saturating_sub(has))
 }
 
-fn gauge(
+pub(super) fn gauge(
     to: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -199,7 +199,7 @@ fn gauge(
     encode_gauge(to, &format!("agent_{name}"), help, rows)
 }
 
-fn counter(
+pub(super) fn counter(
     to: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,

@@ -1,5 +1,7 @@
 //! The process: the agent and its side port, run and stopped in order.
 
+#[cfg(feature = "blocks")]
+mod blocks;
 mod metrics;
 mod view;
 
@@ -53,6 +55,10 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(),
     let view = Arc::new(View::of(&agent, indexers, has_disk));
     agent.port_metrics().register(&mut registry);
     registry.register_collector(Box::new(AgentMetrics(Arc::clone(&view))));
+    #[cfg(feature = "blocks")]
+    if let Some(blocks) = agent.blocks() {
+        registry.register_collector(Box::new(blocks::BlocksMetrics(Arc::clone(blocks))));
+    }
     let readiness = Readiness::with_problems(move || view.problems());
     let stop_http = CancellationToken::new();
     let mut side = Tasks::default();

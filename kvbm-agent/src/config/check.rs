@@ -1,5 +1,6 @@
 use super::{Options, SourceSpec};
 use crate::agent::{AgentConfig, INDEXERS_MAX, SourcesConfig};
+use crate::blocks::BlocksConfig;
 use crate::broker::BrokerConfig;
 use crate::ingest::IngestConfig;
 use crate::load::scrape::{ScrapeConfig, ScrapedEngine};
@@ -87,6 +88,7 @@ impl Config {
             },
             journal_dir: journal_dir(options)?,
             sources: sources(options, &registration)?,
+            blocks: blocks(options, &registration)?,
             indexers,
             dialer: process.dialer,
             broker,
@@ -325,6 +327,30 @@ fn sources(options: &Options, registration: &Registration) -> Result<SourcesConf
     };
     debug_assert!(!options.consolidate || registration.copy_mode == CopyMode::Set);
     Ok(SourcesConfig { hub, relays, ingest: Some(IngestConfig::DEFAULT) })
+}
+
+/// The block manager, which is one more source.
+fn blocks(
+    options: &Options,
+    registration: &Registration,
+) -> Result<Option<BlocksConfig>, ConfigError> {
+    let address = registration.address();
+    let Some(blocks) = options.blocks.check(&address, registration.block_size)? else {
+        return Ok(None);
+    };
+    let sources = options.source.len();
+    if sources > 0 && !options.consolidate {
+        let why = "is required with blocks-host-bytes and source: engine and block manager publish for one rank";
+        return Err(ConfigError::invalid("consolidate", why));
+    }
+    if sources >= options.sources_max.into() {
+        let why = format!(
+            "{} is less than the {sources} of source and the block manager",
+            options.sources_max
+        );
+        return Err(ConfigError::invalid("sources-max", why));
+    }
+    Ok(Some(blocks))
 }
 
 fn batching(options: &Options) -> Result<BatchingConfig, ConfigError> {

@@ -1,10 +1,13 @@
 //! Configuration of the process: flags, then environment, then file, then defaults; checked as a whole
 //! before any port is opened.
 
+#[cfg_attr(not(feature = "blocks"), path = "blocks_absent.rs")]
+mod blocks;
 mod check;
 mod options;
 mod source;
 
+pub use blocks::BlocksOptions;
 pub use check::Config;
 pub use options::Options;
 pub use source::SourceSpec;

@@ -1,4 +1,4 @@
-use super::SourceSpec;
+use super::{BlocksOptions, SourceSpec};
 use crate::zmq::ZMQ_TOPIC_DEFAULT;
 use clap::{ArgAction, Args};
 use kvasir_feed::hub::BatchingConfig;
@@ -138,6 +138,10 @@ pub struct Options {
     /// Most held blocks that are remembered, over all ranks
     #[arg(long, value_name = "COUNT", default_value_t = JournalConfig::DEFAULT.held_blocks_max)]
     pub held_blocks_max: usize,
+    /// The block manager.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub blocks: BlocksOptions,
     /// Ports, logs and how the process stops.
     #[command(flatten)]
     #[serde(flatten)]

@@ -17,4 +17,4 @@ pub use config::ServiceConfig;
 pub use loads::WorkerLoadsService;
 pub use local::{LocalIndexerService, Served};
 pub(crate) use outlet::failed;
-pub use server::serve;
+pub use server::{Offered, serve, serve_socket};

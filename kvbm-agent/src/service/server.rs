@@ -1,10 +1,12 @@
 use super::config::REQUEST_BYTES_MAX;
 use super::loads::WorkerLoadsService;
 use super::local::LocalIndexerService;
+use crate::blocks::Blocks;
 use crate::ingest::EventIngestService;
 use kvasir_access::Role;
 use kvasir_process::access::Guard;
 use kvasir_process::descriptors::{self, Shares};
+use kvasir_process::net::SocketFile;
 use kvasir_process::port::{
     CONNECTION_CALLS_MAX, Port, PortConfig, PortMetrics, Roles, ServeError, Services, StreamKind,
     Streams,
@@ -24,6 +26,8 @@ const STREAMS: Streams = &[
     ("/kvasir.v1.LocalIndexer/GetDigests", StreamKind::Read),
     ("/kvasir.v1.WorkerLoads/WatchLoads", StreamKind::Watch),
     ("/kvasir.v1.EventIngest/PublishEvents", StreamKind::Publish),
+    ("/kvasir.v1.BlockManager/OpenSession", StreamKind::Hold),
+    ("/kvasir.v1.BlockManager/Read", StreamKind::Read),
 ];
 /// Which role each call needs.
 const ROLES: Roles = &[
@@ -34,23 +38,49 @@ const ROLES: Roles = &[
     ("/kvasir.v1.WorkerLoads/ReportLoad", Role::Publish),
     ("/kvasir.v1.WorkerLoads/WatchLoads", Role::Query),
     ("/kvasir.v1.EventIngest/PublishEvents", Role::Publish),
+    ("/kvasir.v1.BlockManager/OpenSession", Role::Publish),
+    ("/kvasir.v1.BlockManager/EndSession", Role::Publish),
+    ("/kvasir.v1.BlockManager/Allocate", Role::Publish),
+    ("/kvasir.v1.BlockManager/Write", Role::Publish),
+    ("/kvasir.v1.BlockManager/Commit", Role::Publish),
+    ("/kvasir.v1.BlockManager/Abort", Role::Publish),
+    ("/kvasir.v1.BlockManager/MatchPrefix", Role::Publish),
+    ("/kvasir.v1.BlockManager/Onboard", Role::Publish),
+    ("/kvasir.v1.BlockManager/Offload", Role::Publish),
+    ("/kvasir.v1.BlockManager/Read", Role::Publish),
+    ("/kvasir.v1.BlockManager/Verify", Role::Publish),
+    ("/kvasir.v1.BlockManager/Release", Role::Publish),
+    ("/kvasir.v1.BlockManager/Pin", Role::Publish),
+    ("/kvasir.v1.BlockManager/Unpin", Role::Publish),
+    ("/kvasir.v1.BlockManager/GetStats", Role::Publish),
 ];
 /// Most calls with one answer at a time.
 const CALLS_MAX: usize = 1_024;
-/// Most ranges, dumps and readers of loads on one connection: an index needs two, a router one.
+/// Most ranges, dumps, readers of loads and of blocks on one connection: an index needs two, a router one.
 const CONNECTION_READERS_MAX: usize = 8;
 /// Most connections: each replica of an index and each router has one or two.
 const CONNECTIONS_MAX: usize = 1_024;
 
-/// Serves a port until the service ends; `EventIngest` beside it, if there is one.
+/// What is served on an agent's port.
+#[derive(Debug, Clone)]
+pub struct Offered {
+    /// Ranges and dumps.
+    pub local: Arc<LocalIndexerService>,
+    /// How busy the worker is.
+    pub loads: Arc<WorkerLoadsService>,
+    /// What takes events of engines, if anything does.
+    pub ingest: Option<Arc<EventIngestService>>,
+    /// What keeps blocks for engines, if anything does.
+    pub blocks: Option<Arc<Blocks>>,
+}
+
+/// Serves a port until the service ends.
 ///
 /// # Errors
 /// If the services cannot be built or the transport fails.
 pub async fn serve(
     (listener, guard): (TcpListener, Guard),
-    local: Arc<LocalIndexerService>,
-    loads: Arc<WorkerLoadsService>,
-    ingest: Option<Arc<EventIngestService>>,
+    Offered { local, loads, ingest, blocks }: Offered,
     metrics: PortMetrics,
 ) -> Result<(), ServeError> {
     let mut services = Services::default();
@@ -71,6 +101,30 @@ pub async fn serve(
                 .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX),
         );
     }
+    if let Some(blocks) = blocks {
+        blocks.add_to(&mut services);
+    }
+    port(guard, metrics).serve(listener, services, local.stop().clone()).await?;
+    local.ended().await;
+    loads.ended().await;
+    Ok(())
+}
+
+/// Serves the block manager through a socket file, to processes of the same user: they need no identity.
+///
+/// # Errors
+/// As [`serve`].
+pub async fn serve_socket(
+    socket: SocketFile,
+    blocks: Arc<Blocks>,
+    metrics: PortMetrics,
+) -> Result<(), ServeError> {
+    let mut services = Services::default();
+    blocks.add_to(&mut services);
+    port(Guard::default(), metrics).serve(socket, services, blocks.stop_calls().clone()).await
+}
+
+fn port(guard: Guard, metrics: PortMetrics) -> Port {
     let config = PortConfig {
         max_in_flight: CALLS_MAX,
         max_connections: CONNECTIONS_MAX.min(Shares::of(descriptors::limit()).clients),
@@ -79,16 +133,12 @@ pub async fn serve(
         connection_asking_streams_max: CONNECTION_READERS_MAX,
         spans: false,
     };
-    let port = Port {
+    Port {
         config,
         streams: STREAMS,
         roles: ROLES,
         metrics,
         descriptors: FILE_DESCRIPTOR_SET,
         guard,
-    };
-    port.serve(listener, services, local.stop().clone()).await?;
-    local.ended().await;
-    loads.ended().await;
-    Ok(())
+    }
 }

@@ -275,10 +275,12 @@ fn read_file(path: &Path) -> Result<toml::Table, ConfigError> {
     })
 }
 
-/// A text of the same length, in which each line that may have a password is hidden.
+/// A text of the same length, in which each line that may have a password or a key is hidden.
 fn without_passwords(text: &str) -> String {
+    let is_secret =
+        |line: &str| ["@", "secret", "volume-option"].iter().any(|at| line.contains(at));
     let shown = |line: &str| {
-        if line.contains('@') { "*".repeat(line.len()) } else { line.to_owned() }
+        if is_secret(line) { "*".repeat(line.len()) } else { line.to_owned() }
     };
     text.split('\n').map(shown).collect::<Vec<_>>().join("\n")
 }

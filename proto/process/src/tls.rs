@@ -18,6 +18,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 use tokio_rustls::{TlsAcceptor, rustls::Error as TlsFault, server::TlsStream};
+use tracing::field::display;
 
 /// Longest time for a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -62,7 +63,7 @@ pub struct Accepting {
 struct Failed {
     reason: &'static str,
     why: String,
-    client: SocketAddr,
+    client: Option<SocketAddr>,
 }
 
 impl Accepting {
@@ -76,12 +77,12 @@ impl Accepting {
     pub async fn accept(&mut self) -> Socket {
         loop {
             let ended = select! {
-                (connection, client) = self.listener.accept() => {
+                connection = self.listener.accept() => {
                     let Some((tls, protocol)) = &self.tls else {
                         return Socket::Plain(connection);
                     };
                     let acceptor = tls.acceptor(*protocol);
-                    self.handshakes.spawn(shake_hands(acceptor, connection, client));
+                    self.handshakes.spawn(shake_hands(acceptor, connection));
                     continue;
                 }
                 // The pattern must match whatever comes: else `select!` would wait for the listener alone.
@@ -98,26 +99,24 @@ impl Accepting {
 
     fn note(&mut self, failed: &Failed) {
         let Failed { reason, why, client } = failed;
+        let client = client.map(display);
         self.listener.metrics().handshake_failures.count(reason);
         let now = Instant::now();
         let is_told = self.warned.is_some_and(|at| now.duration_since(at) < WARN_INTERVAL);
         // A connection that is opened and closed is a look at the port, by a load balancer for example.
         if is_told || *reason == CLOSED {
             self.untold += u64::from(*reason != CLOSED);
-            tracing::debug!(%client, why, "a TLS handshake failed");
+            tracing::debug!(client, why, "a TLS handshake failed");
             return;
         }
         self.warned = Some(now);
         let num_suppressed = std::mem::take(&mut self.untold);
-        tracing::warn!(%client, why, num_suppressed, "a TLS handshake failed");
+        tracing::warn!(client, why, num_suppressed, "a TLS handshake failed");
     }
 }
 
-async fn shake_hands(
-    acceptor: TlsAcceptor,
-    connection: Connection,
-    client: SocketAddr,
-) -> Result<Socket, Failed> {
+async fn shake_hands(acceptor: TlsAcceptor, connection: Connection) -> Result<Socket, Failed> {
+    let client = connection.peer().address;
     let failed = |(reason, why)| Failed { reason, why, client };
     match timeout(HANDSHAKE_TIMEOUT, acceptor.accept(connection)).await {
         Ok(Ok(stream)) => {

@@ -2,6 +2,7 @@
 //! invalid message with the field and the fix, and never panics. It enforces every limit of [`crate::limits`]
 //! on a request.
 
+mod blocks;
 mod broker;
 mod bytes;
 mod digest;
@@ -20,6 +21,10 @@ mod shard;
 mod shared;
 mod worker;
 
+pub use blocks::{
+    BlockCommit, BlockKey, BlockWrite, Commits, LoadQuestion, NamedPin, NewSession, Onboarding,
+    PinBlocks, PrefixQuery, SequenceList, SessionId, SlotLease, SlotList, UnpinBlocks,
+};
 pub use broker::{BrokerMessage, SourceMessage};
 pub use bytes::BytesError;
 pub use digest::{DigestsPart, DigestsQuery};

@@ -4757,3 +4757,1735 @@ pub mod router_client {
         }
     }
 }
+/// What a block is. The agent never sees its tokens.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BlockIdentity {
+    /// Hash of the block and all blocks before it, by the hash scheme (canonical sequence hash). It is the block's key.
+    #[prost(fixed64, tag = "1")]
+    pub sequence_hash: u64,
+    /// Sequence hash of the block before it; absent for the first block of a prompt, and only there.
+    #[prost(fixed64, optional, tag = "2")]
+    pub parent: ::core::option::Option<u64>,
+    /// Local hash of the block's own tokens (xxh3-64/1337).
+    #[prost(fixed64, tag = "3")]
+    pub local_hash: u64,
+    /// Blocks before it, 0 to 65,535.
+    #[prost(uint32, tag = "4")]
+    pub position: u32,
+}
+impl ::prost::Name for BlockIdentity {
+    const NAME: &'static str = "BlockIdentity";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.BlockIdentity".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.BlockIdentity".into()
+    }
+}
+/// A block that a session holds: its slot stays as it is until it is released.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HeldBlock {
+    /// Its slot in the engines' memory.
+    #[prost(uint32, tag = "1")]
+    pub slot: u32,
+    /// What it is.
+    #[prost(message, optional, tag = "2")]
+    pub identity: ::core::option::Option<BlockIdentity>,
+    /// What its bytes add up to: CRC-64/NVME of the bytes, their number and the sequence hash, both as 8 bytes
+    /// little-endian.
+    #[prost(fixed64, tag = "3")]
+    pub checksum: u64,
+    /// Tier in which it was found.
+    #[prost(enumeration = "BlockTier", tag = "4")]
+    pub found_in: i32,
+}
+impl ::prost::Name for HeldBlock {
+    const NAME: &'static str = "HeldBlock";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.HeldBlock".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.HeldBlock".into()
+    }
+}
+/// Opens a session.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OpenSessionRequest {
+    /// Model of the agent's worker, required, 1 to 256 bytes.
+    #[prost(string, tag = "1")]
+    pub model: ::prost::alloc::string::String,
+    /// Its tenant, up to 256 bytes; default "".
+    #[prost(string, tag = "2")]
+    pub tenant: ::prost::alloc::string::String,
+    /// The worker, up to 256 bytes; "" for whichever the agent serves.
+    #[prost(string, tag = "3")]
+    pub worker_id: ::prost::alloc::string::String,
+    /// What the session is called in logs, up to 256 bytes.
+    #[prost(string, tag = "4")]
+    pub name: ::prost::alloc::string::String,
+    /// If set, must equal the bytes of a block, so that engines of another layout are refused.
+    #[prost(uint64, optional, tag = "5")]
+    pub block_bytes: ::core::option::Option<u64>,
+    /// If set, must equal the dtype that the agent was given (--blocks-dtype), up to 256 bytes.
+    #[prost(string, optional, tag = "6")]
+    pub dtype: ::core::option::Option<::prost::alloc::string::String>,
+}
+impl ::prost::Name for OpenSessionRequest {
+    const NAME: &'static str = "OpenSessionRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.OpenSessionRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.OpenSessionRequest".into()
+    }
+}
+/// What blocks consist of. Absent parts were not configured.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BlockLayoutInfo {
+    /// Layers of the model.
+    #[prost(uint32, tag = "1")]
+    pub layers: u32,
+    /// 2 if keys and values are apart in each layer, else 1.
+    #[prost(uint32, tag = "2")]
+    pub outer_dim: u32,
+    /// Tokens per block.
+    #[prost(uint32, tag = "3")]
+    pub page_size: u32,
+    /// Elements per token, layer and outer index.
+    #[prost(uint32, tag = "4")]
+    pub inner_dim: u32,
+    /// Bytes of an element.
+    #[prost(uint32, tag = "5")]
+    pub dtype_width_bytes: u32,
+}
+impl ::prost::Name for BlockLayoutInfo {
+    const NAME: &'static str = "BlockLayoutInfo";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.BlockLayoutInfo".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.BlockLayoutInfo".into()
+    }
+}
+/// Memory that engines of the same machine map. Slot `s` begins `start_bytes + s x stride_bytes` bytes into the file. The
+/// file begins with "KVASIRSM", then little-endian: version (4 bytes), start_bytes (4), block_bytes (8), stride_bytes
+/// (8), slots (8).
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BlockArena {
+    /// File to map, readable and writable by the agent's user. Below /proc if it has no name of its own.
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    /// Where the first slot begins.
+    #[prost(uint64, tag = "2")]
+    pub start_bytes: u64,
+    /// Distance between two slots.
+    #[prost(uint64, tag = "3")]
+    pub stride_bytes: u64,
+}
+impl ::prost::Name for BlockArena {
+    const NAME: &'static str = "BlockArena";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.BlockArena".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.BlockArena".into()
+    }
+}
+/// What a session may do.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BlockSessionLimits {
+    /// Slots that it may have leased at a time.
+    #[prost(uint64, tag = "1")]
+    pub leased_slots_max: u64,
+    /// Different blocks that it may hold at a time.
+    #[prost(uint64, tag = "2")]
+    pub held_blocks_max: u64,
+    /// Longest lease in milliseconds.
+    #[prost(uint64, tag = "3")]
+    pub lease_ms_max: u64,
+    /// Time between the end of a lease and the reuse of its slot, in milliseconds. The engine must have stopped to write
+    /// when the lease ends.
+    #[prost(uint64, tag = "4")]
+    pub lease_grace_ms: u64,
+    /// Longest pin in milliseconds.
+    #[prost(uint64, tag = "5")]
+    pub pin_ttl_ms_max: u64,
+}
+impl ::prost::Name for BlockSessionLimits {
+    const NAME: &'static str = "BlockSessionLimits";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.BlockSessionLimits".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.BlockSessionLimits".into()
+    }
+}
+/// The session is open.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SessionOpened {
+    /// Its id, exactly 16 bytes, which all other calls name. Whoever has it can use the session.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub session_id: ::prost::bytes::Bytes,
+    /// Bytes of a block.
+    #[prost(uint64, tag = "2")]
+    pub block_bytes: u64,
+    /// Slots of the engines' memory, numbered from 0.
+    #[prost(uint32, tag = "3")]
+    pub slots: u32,
+    /// The tier that engines read and write.
+    #[prost(enumeration = "BlockTier", tag = "4")]
+    pub engine_tier: i32,
+    /// Memory to map; absent if engines use Read and Write only.
+    #[prost(message, optional, tag = "5")]
+    pub arena: ::core::option::Option<BlockArena>,
+    /// What may be asked for.
+    #[prost(message, optional, tag = "6")]
+    pub limits: ::core::option::Option<BlockSessionLimits>,
+    /// What blocks consist of; absent if only their bytes were configured (--blocks-bytes).
+    #[prost(message, optional, tag = "7")]
+    pub layout: ::core::option::Option<BlockLayoutInfo>,
+    /// The dtype that the agent was given.
+    #[prost(string, tag = "8")]
+    pub dtype: ::prost::alloc::string::String,
+}
+impl ::prost::Name for SessionOpened {
+    const NAME: &'static str = "SessionOpened";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.SessionOpened".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.SessionOpened".into()
+    }
+}
+/// A message of a session's stream.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OpenSessionResponse {
+    /// The first and only message.
+    #[prost(message, optional, tag = "1")]
+    pub opened: ::core::option::Option<SessionOpened>,
+}
+impl ::prost::Name for OpenSessionResponse {
+    const NAME: &'static str = "OpenSessionResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.OpenSessionResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.OpenSessionResponse".into()
+    }
+}
+/// Ends a session.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EndSessionRequest {
+    /// The session, exactly 16 bytes.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub session_id: ::prost::bytes::Bytes,
+}
+impl ::prost::Name for EndSessionRequest {
+    const NAME: &'static str = "EndSessionRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.EndSessionRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.EndSessionRequest".into()
+    }
+}
+/// The session has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EndSessionResponse {}
+impl ::prost::Name for EndSessionResponse {
+    const NAME: &'static str = "EndSessionResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.EndSessionResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.EndSessionResponse".into()
+    }
+}
+/// Asks for slots.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AllocateRequest {
+    /// The session, exactly 16 bytes.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub session_id: ::prost::bytes::Bytes,
+    /// How many, 1 to 4,096.
+    #[prost(uint32, tag = "2")]
+    pub count: u32,
+    /// For how long, in milliseconds, 1 to `lease_ms_max`. A slot that is not committed by then is lost to the session.
+    #[prost(uint32, tag = "3")]
+    pub lease_ms: u32,
+}
+impl ::prost::Name for AllocateRequest {
+    const NAME: &'static str = "AllocateRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.AllocateRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.AllocateRequest".into()
+    }
+}
+/// The leased slots.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AllocateResponse {
+    /// As many as were asked for.
+    #[prost(uint32, repeated, tag = "1")]
+    pub slots: ::prost::alloc::vec::Vec<u32>,
+}
+impl ::prost::Name for AllocateResponse {
+    const NAME: &'static str = "AllocateResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.AllocateResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.AllocateResponse".into()
+    }
+}
+/// Writes a part of a slot.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WriteRequest {
+    /// The session, exactly 16 bytes.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub session_id: ::prost::bytes::Bytes,
+    /// The slot, leased by the session.
+    #[prost(uint32, tag = "2")]
+    pub slot: u32,
+    /// Where the bytes go, from the slot's beginning. They must lie within the block.
+    #[prost(uint64, tag = "3")]
+    pub offset_bytes: u64,
+    /// The bytes, at most 4 MiB.
+    #[prost(bytes = "bytes", tag = "4")]
+    pub data: ::prost::bytes::Bytes,
+}
+impl ::prost::Name for WriteRequest {
+    const NAME: &'static str = "WriteRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.WriteRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.WriteRequest".into()
+    }
+}
+/// The bytes are written.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WriteResponse {}
+impl ::prost::Name for WriteResponse {
+    const NAME: &'static str = "WriteResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.WriteResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.WriteResponse".into()
+    }
+}
+/// A slot that is full.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CommitBlock {
+    /// The slot, leased by the session.
+    #[prost(uint32, tag = "1")]
+    pub slot: u32,
+    /// What it holds, required.
+    #[prost(message, optional, tag = "2")]
+    pub identity: ::core::option::Option<BlockIdentity>,
+    /// What the engine says that the bytes add up to (see HeldBlock.checksum). Then a wrong copy into the slot is noticed.
+    #[prost(fixed64, optional, tag = "3")]
+    pub checksum: ::core::option::Option<u64>,
+    /// How much it is worth keeping, 0 to 255; higher is kept longer. Default 0.
+    #[prost(uint32, tag = "4")]
+    pub priority: u32,
+}
+impl ::prost::Name for CommitBlock {
+    const NAME: &'static str = "CommitBlock";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.CommitBlock".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.CommitBlock".into()
+    }
+}
+/// Commits slots.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CommitRequest {
+    /// The session, exactly 16 bytes.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub session_id: ::prost::bytes::Bytes,
+    /// The slots, 1 to 1,024, each once.
+    #[prost(message, repeated, tag = "2")]
+    pub blocks: ::prost::alloc::vec::Vec<CommitBlock>,
+}
+impl ::prost::Name for CommitRequest {
+    const NAME: &'static str = "CommitRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.CommitRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.CommitRequest".into()
+    }
+}
+/// What became of one slot.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CommittedBlock {
+    /// What.
+    #[prost(enumeration = "CommitOutcome", tag = "1")]
+    pub outcome: i32,
+    /// The block that counts, held by the session; absent if there is none.
+    #[prost(message, optional, tag = "2")]
+    pub block: ::core::option::Option<HeldBlock>,
+    /// Why there is none, for people; else "".
+    #[prost(string, tag = "3")]
+    pub error: ::prost::alloc::string::String,
+}
+impl ::prost::Name for CommittedBlock {
+    const NAME: &'static str = "CommittedBlock";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.CommittedBlock".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.CommittedBlock".into()
+    }
+}
+/// What became of the slots.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CommitResponse {
+    /// One for each block of the request, in the same order.
+    #[prost(message, repeated, tag = "1")]
+    pub blocks: ::prost::alloc::vec::Vec<CommittedBlock>,
+}
+impl ::prost::Name for CommitResponse {
+    const NAME: &'static str = "CommitResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.CommitResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.CommitResponse".into()
+    }
+}
+/// Gives slots back.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AbortRequest {
+    /// The session, exactly 16 bytes.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub session_id: ::prost::bytes::Bytes,
+    /// The slots, 1 to 4,096.
+    #[prost(uint32, repeated, tag = "2")]
+    pub slots: ::prost::alloc::vec::Vec<u32>,
+}
+impl ::prost::Name for AbortRequest {
+    const NAME: &'static str = "AbortRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.AbortRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.AbortRequest".into()
+    }
+}
+/// Slots were given back.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AbortResponse {
+    /// How many of them were leased.
+    #[prost(uint32, tag = "1")]
+    pub aborted: u32,
+}
+impl ::prost::Name for AbortResponse {
+    const NAME: &'static str = "AbortResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.AbortResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.AbortResponse".into()
+    }
+}
+/// Looks for the blocks of a prompt.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct MatchPrefixRequest {
+    /// The session, exactly 16 bytes; needed for `hold` only.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub session_id: ::prost::bytes::Bytes,
+    /// Sequence hashes of the prompt's blocks, in order, 1 to 65,536.
+    #[prost(fixed64, repeated, tag = "2")]
+    pub sequence_hashes: ::prost::alloc::vec::Vec<u64>,
+    /// Hold those that are in the engines' memory already, from the first one on.
+    #[prost(bool, tag = "3")]
+    pub hold: bool,
+    /// Tokens that the engine computes a second while it prefills, above 0: then the answer says for each tier whether to
+    /// load its blocks or to compute them.
+    #[prost(double, optional, tag = "4")]
+    pub prefill_tokens_per_second: ::core::option::Option<f64>,
+    /// Time that a request waits before its prefill begins, in milliseconds; only with prefill_tokens_per_second.
+    #[prost(uint32, tag = "5")]
+    pub prefill_wait_ms: u32,
+}
+impl ::prost::Name for MatchPrefixRequest {
+    const NAME: &'static str = "MatchPrefixRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.MatchPrefixRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.MatchPrefixRequest".into()
+    }
+}
+/// Whether to load the blocks of a tier, and what that rests on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LoadVerdict {
+    /// The tier, nearest one of these blocks.
+    #[prost(enumeration = "BlockTier", tag = "1")]
+    pub from: i32,
+    /// How many leading blocks of the prompt are there.
+    #[prost(uint32, tag = "2")]
+    pub blocks: u32,
+    /// Load them if true, else compute them. What was not measured yet is to be loaded: that measures it.
+    #[prost(bool, tag = "3")]
+    pub is_load: bool,
+    /// Expected time to load in microseconds; absent if the bandwidth is unknown.
+    #[prost(uint64, optional, tag = "4")]
+    pub load_us: ::core::option::Option<u64>,
+    /// Expected time to compute in microseconds.
+    #[prost(uint64, tag = "5")]
+    pub compute_us: u64,
+    /// Measured bandwidth from the tier to the one above it, in bytes per second; absent if it was not measured of late.
+    #[prost(uint64, optional, tag = "6")]
+    pub bytes_per_second: ::core::option::Option<u64>,
+    /// Bytes to load.
+    #[prost(uint64, tag = "7")]
+    pub load_bytes: u64,
+    /// Bytes that are loaded, or wait, on that way already.
+    #[prost(uint64, tag = "8")]
+    pub queued_bytes: u64,
+    /// Tokens to compute instead.
+    #[prost(uint64, tag = "9")]
+    pub tokens: u64,
+}
+impl ::prost::Name for LoadVerdict {
+    const NAME: &'static str = "LoadVerdict";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.LoadVerdict".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.LoadVerdict".into()
+    }
+}
+/// How many leading blocks a tier has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TierPrefix {
+    /// The tier.
+    #[prost(enumeration = "BlockTier", tag = "1")]
+    pub tier: i32,
+    /// Leading blocks of the prompt that it has, all of them.
+    #[prost(uint32, tag = "2")]
+    pub leading_blocks: u32,
+}
+impl ::prost::Name for TierPrefix {
+    const NAME: &'static str = "TierPrefix";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.TierPrefix".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.TierPrefix".into()
+    }
+}
+/// What was found.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct MatchPrefixResponse {
+    /// The nearest tier of each leading block that is in any tier.
+    #[prost(enumeration = "BlockTier", repeated, tag = "1")]
+    pub nearest: ::prost::alloc::vec::Vec<i32>,
+    /// For each configured tier, how many leading blocks it has alone.
+    #[prost(message, repeated, tag = "2")]
+    pub tiers: ::prost::alloc::vec::Vec<TierPrefix>,
+    /// The leading blocks that the session holds from now on, as far as its limit allows; with `hold` only.
+    #[prost(message, repeated, tag = "3")]
+    pub held: ::prost::alloc::vec::Vec<HeldBlock>,
+    /// One for each tier below the engines' that is the nearest of some leading block; with prefill_tokens_per_second only.
+    #[prost(message, repeated, tag = "4")]
+    pub verdicts: ::prost::alloc::vec::Vec<LoadVerdict>,
+}
+impl ::prost::Name for MatchPrefixResponse {
+    const NAME: &'static str = "MatchPrefixResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.MatchPrefixResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.MatchPrefixResponse".into()
+    }
+}
+/// Asks for the blocks of a prompt.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OnboardRequest {
+    /// The session, exactly 16 bytes.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub session_id: ::prost::bytes::Bytes,
+    /// Sequence hashes of the prompt's blocks, in order, 1 to 4,096.
+    #[prost(fixed64, repeated, tag = "2")]
+    pub sequence_hashes: ::prost::alloc::vec::Vec<u64>,
+    /// Which requests are served first, 0 to 255: the higher ones. Default 0.
+    #[prost(uint32, tag = "3")]
+    pub priority: u32,
+    /// Time after which the answer comes with what is there, in milliseconds, 1 to 25,000; default 10,000.
+    #[prost(uint32, optional, tag = "4")]
+    pub timeout_ms: ::core::option::Option<u32>,
+}
+impl ::prost::Name for OnboardRequest {
+    const NAME: &'static str = "OnboardRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.OnboardRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.OnboardRequest".into()
+    }
+}
+/// What is there.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct OnboardResponse {
+    /// The leading blocks, verified on their way, held by the session until it releases them.
+    #[prost(message, repeated, tag = "1")]
+    pub blocks: ::prost::alloc::vec::Vec<HeldBlock>,
+    /// Why there are not more of them; unspecified if all are there. It concerns the block after the last of `blocks`.
+    #[prost(enumeration = "BlockFault", tag = "2")]
+    pub fault: i32,
+    /// Tier whose copy was corrupt or unreadable.
+    #[prost(enumeration = "BlockTier", tag = "3")]
+    pub fault_tier: i32,
+}
+impl ::prost::Name for OnboardResponse {
+    const NAME: &'static str = "OnboardResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.OnboardResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.OnboardResponse".into()
+    }
+}
+/// Offers blocks to the next tier.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OffloadRequest {
+    /// The session, exactly 16 bytes.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub session_id: ::prost::bytes::Bytes,
+    /// Sequence hashes, 1 to 4,096.
+    #[prost(fixed64, repeated, tag = "2")]
+    pub sequence_hashes: ::prost::alloc::vec::Vec<u64>,
+    /// Which are copied first, 0 to 255: the higher ones. Default 0.
+    #[prost(uint32, tag = "3")]
+    pub priority: u32,
+}
+impl ::prost::Name for OffloadRequest {
+    const NAME: &'static str = "OffloadRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.OffloadRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.OffloadRequest".into()
+    }
+}
+/// What became of the offers.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OffloadResponse {
+    /// One for each sequence hash, in the same order.
+    #[prost(enumeration = "OffloadOutcome", repeated, tag = "1")]
+    pub outcomes: ::prost::alloc::vec::Vec<i32>,
+}
+impl ::prost::Name for OffloadResponse {
+    const NAME: &'static str = "OffloadResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.OffloadResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.OffloadResponse".into()
+    }
+}
+/// Asks for bytes.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadRequest {
+    /// The session, exactly 16 bytes.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub session_id: ::prost::bytes::Bytes,
+    /// Slots of blocks that the session holds, 1 to 1,024.
+    #[prost(uint32, repeated, tag = "2")]
+    pub slots: ::prost::alloc::vec::Vec<u32>,
+}
+impl ::prost::Name for ReadRequest {
+    const NAME: &'static str = "ReadRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.ReadRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.ReadRequest".into()
+    }
+}
+/// A part of a block, or why it has none.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadResponse {
+    /// The slot.
+    #[prost(uint32, tag = "1")]
+    pub slot: u32,
+    /// Where the bytes begin within the block.
+    #[prost(uint64, tag = "2")]
+    pub offset_bytes: u64,
+    /// The bytes, at most 1 MiB.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub data: ::prost::bytes::Bytes,
+    /// Checksum of the whole block.
+    #[prost(fixed64, tag = "4")]
+    pub checksum: u64,
+    /// Why the block has no bytes; then nothing else of it is sent. The next block follows.
+    #[prost(enumeration = "BlockFault", tag = "5")]
+    pub fault: i32,
+}
+impl ::prost::Name for ReadResponse {
+    const NAME: &'static str = "ReadResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.ReadResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.ReadResponse".into()
+    }
+}
+/// Asks for a verification.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VerifyRequest {
+    /// The session, exactly 16 bytes.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub session_id: ::prost::bytes::Bytes,
+    /// Slots of blocks that the session holds, 1 to 1,024.
+    #[prost(uint32, repeated, tag = "2")]
+    pub slots: ::prost::alloc::vec::Vec<u32>,
+}
+impl ::prost::Name for VerifyRequest {
+    const NAME: &'static str = "VerifyRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.VerifyRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.VerifyRequest".into()
+    }
+}
+/// What a block's bytes add up to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VerifiedBlock {
+    /// Its checksum; 0 with a fault.
+    #[prost(fixed64, tag = "1")]
+    pub checksum: u64,
+    /// Why its bytes must not be used; unspecified if they are right.
+    #[prost(enumeration = "BlockFault", tag = "2")]
+    pub fault: i32,
+}
+impl ::prost::Name for VerifiedBlock {
+    const NAME: &'static str = "VerifiedBlock";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.VerifiedBlock".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.VerifiedBlock".into()
+    }
+}
+/// What the blocks add up to.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct VerifyResponse {
+    /// One for each slot, in the same order.
+    #[prost(message, repeated, tag = "1")]
+    pub blocks: ::prost::alloc::vec::Vec<VerifiedBlock>,
+}
+impl ::prost::Name for VerifyResponse {
+    const NAME: &'static str = "VerifyResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.VerifyResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.VerifyResponse".into()
+    }
+}
+/// Releases blocks.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReleaseRequest {
+    /// The session, exactly 16 bytes.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub session_id: ::prost::bytes::Bytes,
+    /// Slots of blocks that the session holds, 1 to 4,096.
+    #[prost(uint32, repeated, tag = "2")]
+    pub slots: ::prost::alloc::vec::Vec<u32>,
+}
+impl ::prost::Name for ReleaseRequest {
+    const NAME: &'static str = "ReleaseRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.ReleaseRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.ReleaseRequest".into()
+    }
+}
+/// Blocks were released.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReleaseResponse {
+    /// How many of them were held.
+    #[prost(uint32, tag = "1")]
+    pub released: u32,
+}
+impl ::prost::Name for ReleaseResponse {
+    const NAME: &'static str = "ReleaseResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.ReleaseResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.ReleaseResponse".into()
+    }
+}
+/// Pins blocks.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PinRequest {
+    /// The session, exactly 16 bytes.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub session_id: ::prost::bytes::Bytes,
+    /// Sequence hashes, 1 to 4,096.
+    #[prost(fixed64, repeated, tag = "2")]
+    pub sequence_hashes: ::prost::alloc::vec::Vec<u64>,
+    /// For how long, in milliseconds, 1 to `pin_ttl_ms_max`.
+    #[prost(uint32, tag = "3")]
+    pub ttl_ms: u32,
+}
+impl ::prost::Name for PinRequest {
+    const NAME: &'static str = "PinRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.PinRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.PinRequest".into()
+    }
+}
+/// A pin.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BlockPin {
+    /// The tier in which the block stays; unspecified if it was not pinned.
+    #[prost(enumeration = "BlockTier", tag = "1")]
+    pub tier: i32,
+    /// The pin's number within the tier,
+    #[prost(uint64, tag = "2")]
+    pub pin_id: u64,
+    /// and when it ends, on a clock of the agent's: part of its name. Give both back as they came.
+    #[prost(uint64, tag = "3")]
+    pub deadline_ns: u64,
+}
+impl ::prost::Name for BlockPin {
+    const NAME: &'static str = "BlockPin";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.BlockPin".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.BlockPin".into()
+    }
+}
+/// What became of one block.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PinnedBlock {
+    /// Its pin; absent with a fault.
+    #[prost(message, optional, tag = "1")]
+    pub pin: ::core::option::Option<BlockPin>,
+    /// MISSING or LIMIT; unspecified if it is pinned.
+    #[prost(enumeration = "BlockFault", tag = "2")]
+    pub fault: i32,
+}
+impl ::prost::Name for PinnedBlock {
+    const NAME: &'static str = "PinnedBlock";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.PinnedBlock".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.PinnedBlock".into()
+    }
+}
+/// The pins.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PinResponse {
+    /// One for each sequence hash, in the same order.
+    #[prost(message, repeated, tag = "1")]
+    pub blocks: ::prost::alloc::vec::Vec<PinnedBlock>,
+}
+impl ::prost::Name for PinResponse {
+    const NAME: &'static str = "PinResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.PinResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.PinResponse".into()
+    }
+}
+/// Ends pins.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct UnpinRequest {
+    /// The session, exactly 16 bytes.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub session_id: ::prost::bytes::Bytes,
+    /// The pins, 1 to 4,096.
+    #[prost(message, repeated, tag = "2")]
+    pub pins: ::prost::alloc::vec::Vec<BlockPin>,
+}
+impl ::prost::Name for UnpinRequest {
+    const NAME: &'static str = "UnpinRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.UnpinRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.UnpinRequest".into()
+    }
+}
+/// Pins have ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UnpinResponse {
+    /// How many of them were still there.
+    #[prost(uint32, tag = "1")]
+    pub unpinned: u32,
+}
+impl ::prost::Name for UnpinResponse {
+    const NAME: &'static str = "UnpinResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.UnpinResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.UnpinResponse".into()
+    }
+}
+/// Requests sizes and counters.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetBlockStatsRequest {}
+impl ::prost::Name for GetBlockStatsRequest {
+    const NAME: &'static str = "GetBlockStatsRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.GetBlockStatsRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.GetBlockStatsRequest".into()
+    }
+}
+/// A tier's blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BlockPoolStats {
+    /// The tier.
+    #[prost(enumeration = "BlockTier", tag = "1")]
+    pub tier: i32,
+    /// Blocks that fit.
+    #[prost(uint64, tag = "2")]
+    pub blocks_max: u64,
+    /// Slots without a block.
+    #[prost(uint64, tag = "3")]
+    pub free: u64,
+    /// Slots that are written, or wait until nothing touches them any more.
+    #[prost(uint64, tag = "4")]
+    pub writing: u64,
+    /// Registered blocks that somebody holds.
+    #[prost(uint64, tag = "5")]
+    pub active: u64,
+    /// Registered blocks that nobody holds: they stay until their slot is needed.
+    #[prost(uint64, tag = "6")]
+    pub inactive: u64,
+    /// Pins.
+    #[prost(uint64, tag = "7")]
+    pub pins: u64,
+    /// Blocks ever registered.
+    #[prost(uint64, tag = "8")]
+    pub registered: u64,
+    /// Of these, blocks that gave way to others.
+    #[prost(uint64, tag = "9")]
+    pub evicted: u64,
+    /// Of these, blocks whose bytes were wrong or unreadable.
+    #[prost(uint64, tag = "10")]
+    pub withdrawn: u64,
+    /// Times that wrong bytes were found.
+    #[prost(uint64, tag = "11")]
+    pub corrupt: u64,
+}
+impl ::prost::Name for BlockPoolStats {
+    const NAME: &'static str = "BlockPoolStats";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.BlockPoolStats".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.BlockPoolStats".into()
+    }
+}
+/// Transfers from one tier into another.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BlockLaneStats {
+    /// From.
+    #[prost(enumeration = "BlockTier", tag = "1")]
+    pub from: i32,
+    /// Into.
+    #[prost(enumeration = "BlockTier", tag = "2")]
+    pub to: i32,
+    /// Blocks that wait.
+    #[prost(uint64, tag = "3")]
+    pub queued: u64,
+    /// Transfers that have not ended.
+    #[prost(uint64, tag = "4")]
+    pub in_flight: u64,
+    /// Copies ever registered.
+    #[prost(uint64, tag = "5")]
+    pub committed: u64,
+    /// Bytes of these.
+    #[prost(uint64, tag = "6")]
+    pub committed_bytes: u64,
+    /// Transfers that failed, ended short, came late, or were refused.
+    #[prost(uint64, tag = "7")]
+    pub failed: u64,
+    /// Transfers with wrong bytes.
+    #[prost(uint64, tag = "8")]
+    pub corrupt: u64,
+    /// Measured bandwidth in bytes per second; 0 before the first transfer.
+    #[prost(uint64, tag = "9")]
+    pub bytes_per_second: u64,
+}
+impl ::prost::Name for BlockLaneStats {
+    const NAME: &'static str = "BlockLaneStats";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.BlockLaneStats".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.BlockLaneStats".into()
+    }
+}
+/// Sizes and counters of the block manager.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GetBlockStatsResponse {
+    /// Bytes of a block.
+    #[prost(uint64, tag = "1")]
+    pub block_bytes: u64,
+    /// One for each configured tier, nearest first.
+    #[prost(message, repeated, tag = "2")]
+    pub pools: ::prost::alloc::vec::Vec<BlockPoolStats>,
+    /// One for each way between two tiers.
+    #[prost(message, repeated, tag = "3")]
+    pub lanes: ::prost::alloc::vec::Vec<BlockLaneStats>,
+    /// Sessions that are open.
+    #[prost(uint64, tag = "4")]
+    pub sessions: u64,
+    /// Sessions that ended without EndSession, since start.
+    #[prost(uint64, tag = "5")]
+    pub sessions_lost: u64,
+    /// Different blocks that are registered in any tier.
+    #[prost(uint64, tag = "6")]
+    pub blocks: u64,
+    /// Events that the agent's feed has not taken yet.
+    #[prost(uint64, tag = "7")]
+    pub events_queued: u64,
+    /// Times that the feed was too slow, and got an image of everything instead.
+    #[prost(uint64, tag = "8")]
+    pub event_overflows: u64,
+}
+impl ::prost::Name for GetBlockStatsResponse {
+    const NAME: &'static str = "GetBlockStatsResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.GetBlockStatsResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.GetBlockStatsResponse".into()
+    }
+}
+/// Where a block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum BlockTier {
+    /// Nowhere.
+    Unspecified = 0,
+    /// G1: the accelerator's own memory.
+    Device = 1,
+    /// G2: memory of the host.
+    Host = 2,
+    /// G3: local disk.
+    Disk = 3,
+    /// G4: a volume of objects, shared by machines. The index is not told of it: every worker can have its blocks.
+    Volume = 4,
+}
+impl BlockTier {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "BLOCK_TIER_UNSPECIFIED",
+            Self::Device => "BLOCK_TIER_DEVICE",
+            Self::Host => "BLOCK_TIER_HOST",
+            Self::Disk => "BLOCK_TIER_DISK",
+            Self::Volume => "BLOCK_TIER_VOLUME",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "BLOCK_TIER_UNSPECIFIED" => Some(Self::Unspecified),
+            "BLOCK_TIER_DEVICE" => Some(Self::Device),
+            "BLOCK_TIER_HOST" => Some(Self::Host),
+            "BLOCK_TIER_DISK" => Some(Self::Disk),
+            "BLOCK_TIER_VOLUME" => Some(Self::Volume),
+            _ => None,
+        }
+    }
+}
+/// Why a block can't be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum BlockFault {
+    /// It can.
+    Unspecified = 0,
+    /// It is in no tier.
+    Missing = 1,
+    /// Its bytes were wrong. It was withdrawn: compute it again.
+    Corrupt = 2,
+    /// Its storage could not be read. Compute it, or ask again later.
+    Unreadable = 3,
+    /// The time of the request was over.
+    TimedOut = 4,
+    /// Too many transfers wait. Ask again later.
+    Busy = 5,
+    /// The session holds as many blocks as it may, or its tier has as many pins as it may.
+    Limit = 6,
+    /// The agent stops.
+    Stopping = 7,
+}
+impl BlockFault {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "BLOCK_FAULT_UNSPECIFIED",
+            Self::Missing => "BLOCK_FAULT_MISSING",
+            Self::Corrupt => "BLOCK_FAULT_CORRUPT",
+            Self::Unreadable => "BLOCK_FAULT_UNREADABLE",
+            Self::TimedOut => "BLOCK_FAULT_TIMED_OUT",
+            Self::Busy => "BLOCK_FAULT_BUSY",
+            Self::Limit => "BLOCK_FAULT_LIMIT",
+            Self::Stopping => "BLOCK_FAULT_STOPPING",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "BLOCK_FAULT_UNSPECIFIED" => Some(Self::Unspecified),
+            "BLOCK_FAULT_MISSING" => Some(Self::Missing),
+            "BLOCK_FAULT_CORRUPT" => Some(Self::Corrupt),
+            "BLOCK_FAULT_UNREADABLE" => Some(Self::Unreadable),
+            "BLOCK_FAULT_TIMED_OUT" => Some(Self::TimedOut),
+            "BLOCK_FAULT_BUSY" => Some(Self::Busy),
+            "BLOCK_FAULT_LIMIT" => Some(Self::Limit),
+            "BLOCK_FAULT_STOPPING" => Some(Self::Stopping),
+            _ => None,
+        }
+    }
+}
+/// What became of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum CommitOutcome {
+    /// Never sent.
+    Unspecified = 0,
+    /// It is the first block of its content.
+    New = 1,
+    /// There is another block of its content; both are kept.
+    Duplicate = 2,
+    /// There is another block of its content, and it counts: the slot was given back, `block.slot` is the other one.
+    Existing = 3,
+    /// The bytes do not add up to the stated checksum. The slot stays leased: write them again.
+    ChecksumMismatch = 4,
+    /// The session has no lease of the slot, or none any more: allocate again.
+    LeaseOver = 5,
+    /// The identity contradicts another block, or the slot can't be read; `error` says why. The slot stays leased.
+    Refused = 6,
+    /// The session holds as many blocks as it may. The slot stays leased.
+    Limit = 7,
+}
+impl CommitOutcome {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "COMMIT_OUTCOME_UNSPECIFIED",
+            Self::New => "COMMIT_OUTCOME_NEW",
+            Self::Duplicate => "COMMIT_OUTCOME_DUPLICATE",
+            Self::Existing => "COMMIT_OUTCOME_EXISTING",
+            Self::ChecksumMismatch => "COMMIT_OUTCOME_CHECKSUM_MISMATCH",
+            Self::LeaseOver => "COMMIT_OUTCOME_LEASE_OVER",
+            Self::Refused => "COMMIT_OUTCOME_REFUSED",
+            Self::Limit => "COMMIT_OUTCOME_LIMIT",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "COMMIT_OUTCOME_UNSPECIFIED" => Some(Self::Unspecified),
+            "COMMIT_OUTCOME_NEW" => Some(Self::New),
+            "COMMIT_OUTCOME_DUPLICATE" => Some(Self::Duplicate),
+            "COMMIT_OUTCOME_EXISTING" => Some(Self::Existing),
+            "COMMIT_OUTCOME_CHECKSUM_MISMATCH" => Some(Self::ChecksumMismatch),
+            "COMMIT_OUTCOME_LEASE_OVER" => Some(Self::LeaseOver),
+            "COMMIT_OUTCOME_REFUSED" => Some(Self::Refused),
+            "COMMIT_OUTCOME_LIMIT" => Some(Self::Limit),
+            _ => None,
+        }
+    }
+}
+/// What became of an offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum OffloadOutcome {
+    /// Never sent.
+    Unspecified = 0,
+    /// It waits for its copy.
+    Queued = 1,
+    /// The tier below has it.
+    Present = 2,
+    /// It waits, or is on its way, already.
+    Pending = 3,
+    /// It was not asked for often enough yet (--blocks-disk-offers-min and its siblings).
+    Infrequent = 4,
+    /// The queue is full of blocks that are as important.
+    QueueFull = 5,
+    /// The block is in no tier, or there is no tier below.
+    Nowhere = 6,
+}
+impl OffloadOutcome {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "OFFLOAD_OUTCOME_UNSPECIFIED",
+            Self::Queued => "OFFLOAD_OUTCOME_QUEUED",
+            Self::Present => "OFFLOAD_OUTCOME_PRESENT",
+            Self::Pending => "OFFLOAD_OUTCOME_PENDING",
+            Self::Infrequent => "OFFLOAD_OUTCOME_INFREQUENT",
+            Self::QueueFull => "OFFLOAD_OUTCOME_QUEUE_FULL",
+            Self::Nowhere => "OFFLOAD_OUTCOME_NOWHERE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "OFFLOAD_OUTCOME_UNSPECIFIED" => Some(Self::Unspecified),
+            "OFFLOAD_OUTCOME_QUEUED" => Some(Self::Queued),
+            "OFFLOAD_OUTCOME_PRESENT" => Some(Self::Present),
+            "OFFLOAD_OUTCOME_PENDING" => Some(Self::Pending),
+            "OFFLOAD_OUTCOME_INFREQUENT" => Some(Self::Infrequent),
+            "OFFLOAD_OUTCOME_QUEUE_FULL" => Some(Self::QueueFull),
+            "OFFLOAD_OUTCOME_NOWHERE" => Some(Self::Nowhere),
+            _ => None,
+        }
+    }
+}
+/// Generated client implementations.
+pub mod block_manager_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// The blocks of an agent's machine: an engine saves KV blocks here, and gets them back, verified. The agent keeps them in
+    /// host memory, on disk and in a volume, moves them down and up, and tells the index which tier has which block.
+    ///
+    /// An engine works in a session. OpenSession is a stream that stays open for as long as the engine works: its end is the
+    /// loss of the engine, and frees what the session held. All other calls name the session, over any connection to the
+    /// same agent. An unknown or ended session is NOT_FOUND: open another one. Write, Read and Verify of a slot that the
+    /// session does not have are FAILED_PRECONDITION and name the field. While the agent stops, calls are UNAVAILABLE. RESOURCE_EXHAUSTED names the limit that was reached. One connection has at most 8 calls of Read at a time.
+    ///
+    /// To save: Allocate slots, fill them (through the mapped arena, or by Write), and Commit them. To load: Onboard the
+    /// sequence hashes of a prompt, read the slots (through the arena after Verify, or by Read), and Release them.
+    #[derive(Debug, Clone)]
+    pub struct BlockManagerClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl BlockManagerClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> BlockManagerClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> BlockManagerClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            BlockManagerClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Opens a session. The first message says what the engine needs to know; no other follows while the session is open.
+        /// The stream ends with OK after EndSession, and with UNAVAILABLE when the agent stops. If it ends in any other way,
+        /// the session is lost: its blocks are released at once, and its leased slots when lease and grace are over, because
+        /// the engine might still write them. NOT_FOUND if the agent serves another worker, FAILED_PRECONDITION if the block's
+        /// size or dtype is another one, RESOURCE_EXHAUSTED if too many sessions are open.
+        pub async fn open_session(
+            &mut self,
+            request: impl tonic::IntoRequest<super::OpenSessionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::OpenSessionResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.BlockManager/OpenSession",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.BlockManager", "OpenSession"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Ends a session: the engine reads and writes no slot any more, and all is released at once.
+        pub async fn end_session(
+            &mut self,
+            request: impl tonic::IntoRequest<super::EndSessionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::EndSessionResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.BlockManager/EndSession",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.BlockManager", "EndSession"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Leases slots for writing: all that were asked for, or none. RESOURCE_EXHAUSTED if there is no room: release blocks
+        /// that are read no longer, and ask again.
+        pub async fn allocate(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AllocateRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::AllocateResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.BlockManager/Allocate",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.BlockManager", "Allocate"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Copies bytes into a leased slot, for engines that do not map the arena.
+        pub async fn write(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WriteRequest>,
+        ) -> std::result::Result<tonic::Response<super::WriteResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.BlockManager/Write",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.BlockManager", "Write"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Sums up the bytes of leased slots and registers them as blocks, in order. The session holds each block until it
+        /// releases it. One block that is refused does not stop the next.
+        pub async fn commit(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CommitRequest>,
+        ) -> std::result::Result<tonic::Response<super::CommitResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.BlockManager/Commit",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.BlockManager", "Commit"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Gives leased slots back unused: the engine writes them no more. Slots that are not leased are skipped.
+        pub async fn abort(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AbortRequest>,
+        ) -> std::result::Result<tonic::Response<super::AbortResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.BlockManager/Abort",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.BlockManager", "Abort"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Says how many leading blocks of a prompt are in which tier. With `hold`, the session also holds the leading blocks
+        /// that are in the engines' memory already.
+        pub async fn match_prefix(
+            &mut self,
+            request: impl tonic::IntoRequest<super::MatchPrefixRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::MatchPrefixResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.BlockManager/MatchPrefix",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.BlockManager", "MatchPrefix"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Brings the leading blocks of a prompt into the engines' memory, and holds them for the session. It stops at the first
+        /// block that can't be had, and says why. A cancelled call gives up what nobody else waits for, and releases what it
+        /// held.
+        pub async fn onboard(
+            &mut self,
+            request: impl tonic::IntoRequest<super::OnboardRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::OnboardResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.BlockManager/Onboard",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.BlockManager", "Onboard"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Offers blocks to the tier below the nearest one that has them. The agent does so by itself with what is committed or
+        /// found (--blocks-offload).
+        pub async fn offload(
+            &mut self,
+            request: impl tonic::IntoRequest<super::OffloadRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::OffloadResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.BlockManager/Offload",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.BlockManager", "Offload"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Returns the bytes of held blocks, in the order of the request, each in parts of at most 1 MiB. All bytes of a block
+        /// are verified against its checksum before the first part is sent.
+        pub async fn read(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReadRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::ReadResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.BlockManager/Read",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.BlockManager", "Read"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Verifies held blocks where they are, for engines that read the arena.
+        pub async fn verify(
+            &mut self,
+            request: impl tonic::IntoRequest<super::VerifyRequest>,
+        ) -> std::result::Result<tonic::Response<super::VerifyResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.BlockManager/Verify",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.BlockManager", "Verify"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Releases held blocks. A block that was given to the session several times stays until it is released as often. Slots
+        /// that are not held are skipped.
+        pub async fn release(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReleaseRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ReleaseResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.BlockManager/Release",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.BlockManager", "Release"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Keeps blocks in the nearest tier that has them, for a time. Pins belong to no session.
+        pub async fn pin(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PinRequest>,
+        ) -> std::result::Result<tonic::Response<super::PinResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.BlockManager/Pin",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.BlockManager", "Pin"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Ends pins before their time. Pins that have ended are skipped.
+        pub async fn unpin(
+            &mut self,
+            request: impl tonic::IntoRequest<super::UnpinRequest>,
+        ) -> std::result::Result<tonic::Response<super::UnpinResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.BlockManager/Unpin",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.BlockManager", "Unpin"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Returns sizes and counters of the block manager.
+        pub async fn get_stats(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetBlockStatsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetBlockStatsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.BlockManager/GetStats",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.BlockManager", "GetStats"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}

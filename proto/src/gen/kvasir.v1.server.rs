@@ -1897,3 +1897,958 @@ pub mod router_server {
         const NAME: &'static str = SERVICE_NAME;
     }
 }
+/// Generated server implementations.
+pub mod block_manager_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with BlockManagerServer.
+    #[async_trait]
+    pub trait BlockManager: std::marker::Send + std::marker::Sync + 'static {
+        /// Server streaming response type for the OpenSession method.
+        type OpenSessionStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<crate::pb::OpenSessionResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Opens a session. The first message says what the engine needs to know; no other follows while the session is open.
+        /// The stream ends with OK after EndSession, and with UNAVAILABLE when the agent stops. If it ends in any other way,
+        /// the session is lost: its blocks are released at once, and its leased slots when lease and grace are over, because
+        /// the engine might still write them. NOT_FOUND if the agent serves another worker, FAILED_PRECONDITION if the block's
+        /// size or dtype is another one, RESOURCE_EXHAUSTED if too many sessions are open.
+        async fn open_session(
+            &self,
+            request: tonic::Request<crate::pb::OpenSessionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::OpenSessionStream>,
+            tonic::Status,
+        >;
+        /// Ends a session: the engine reads and writes no slot any more, and all is released at once.
+        async fn end_session(
+            &self,
+            request: tonic::Request<crate::pb::EndSessionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::pb::EndSessionResponse>,
+            tonic::Status,
+        >;
+        /// Leases slots for writing: all that were asked for, or none. RESOURCE_EXHAUSTED if there is no room: release blocks
+        /// that are read no longer, and ask again.
+        async fn allocate(
+            &self,
+            request: tonic::Request<crate::pb::AllocateRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::pb::AllocateResponse>,
+            tonic::Status,
+        >;
+        /// Copies bytes into a leased slot, for engines that do not map the arena.
+        async fn write(
+            &self,
+            request: tonic::Request<crate::pb::WriteRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::pb::WriteResponse>,
+            tonic::Status,
+        >;
+        /// Sums up the bytes of leased slots and registers them as blocks, in order. The session holds each block until it
+        /// releases it. One block that is refused does not stop the next.
+        async fn commit(
+            &self,
+            request: tonic::Request<crate::pb::CommitRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::pb::CommitResponse>,
+            tonic::Status,
+        >;
+        /// Gives leased slots back unused: the engine writes them no more. Slots that are not leased are skipped.
+        async fn abort(
+            &self,
+            request: tonic::Request<crate::pb::AbortRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::pb::AbortResponse>,
+            tonic::Status,
+        >;
+        /// Says how many leading blocks of a prompt are in which tier. With `hold`, the session also holds the leading blocks
+        /// that are in the engines' memory already.
+        async fn match_prefix(
+            &self,
+            request: tonic::Request<crate::pb::MatchPrefixRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::pb::MatchPrefixResponse>,
+            tonic::Status,
+        >;
+        /// Brings the leading blocks of a prompt into the engines' memory, and holds them for the session. It stops at the first
+        /// block that can't be had, and says why. A cancelled call gives up what nobody else waits for, and releases what it
+        /// held.
+        async fn onboard(
+            &self,
+            request: tonic::Request<crate::pb::OnboardRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::pb::OnboardResponse>,
+            tonic::Status,
+        >;
+        /// Offers blocks to the tier below the nearest one that has them. The agent does so by itself with what is committed or
+        /// found (--blocks-offload).
+        async fn offload(
+            &self,
+            request: tonic::Request<crate::pb::OffloadRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::pb::OffloadResponse>,
+            tonic::Status,
+        >;
+        /// Server streaming response type for the Read method.
+        type ReadStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<crate::pb::ReadResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Returns the bytes of held blocks, in the order of the request, each in parts of at most 1 MiB. All bytes of a block
+        /// are verified against its checksum before the first part is sent.
+        async fn read(
+            &self,
+            request: tonic::Request<crate::pb::ReadRequest>,
+        ) -> std::result::Result<tonic::Response<Self::ReadStream>, tonic::Status>;
+        /// Verifies held blocks where they are, for engines that read the arena.
+        async fn verify(
+            &self,
+            request: tonic::Request<crate::pb::VerifyRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::pb::VerifyResponse>,
+            tonic::Status,
+        >;
+        /// Releases held blocks. A block that was given to the session several times stays until it is released as often. Slots
+        /// that are not held are skipped.
+        async fn release(
+            &self,
+            request: tonic::Request<crate::pb::ReleaseRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::pb::ReleaseResponse>,
+            tonic::Status,
+        >;
+        /// Keeps blocks in the nearest tier that has them, for a time. Pins belong to no session.
+        async fn pin(
+            &self,
+            request: tonic::Request<crate::pb::PinRequest>,
+        ) -> std::result::Result<tonic::Response<crate::pb::PinResponse>, tonic::Status>;
+        /// Ends pins before their time. Pins that have ended are skipped.
+        async fn unpin(
+            &self,
+            request: tonic::Request<crate::pb::UnpinRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::pb::UnpinResponse>,
+            tonic::Status,
+        >;
+        /// Returns sizes and counters of the block manager.
+        async fn get_stats(
+            &self,
+            request: tonic::Request<crate::pb::GetBlockStatsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::pb::GetBlockStatsResponse>,
+            tonic::Status,
+        >;
+    }
+    /// The blocks of an agent's machine: an engine saves KV blocks here, and gets them back, verified. The agent keeps them in
+    /// host memory, on disk and in a volume, moves them down and up, and tells the index which tier has which block.
+    ///
+    /// An engine works in a session. OpenSession is a stream that stays open for as long as the engine works: its end is the
+    /// loss of the engine, and frees what the session held. All other calls name the session, over any connection to the
+    /// same agent. An unknown or ended session is NOT_FOUND: open another one. Write, Read and Verify of a slot that the
+    /// session does not have are FAILED_PRECONDITION and name the field. While the agent stops, calls are UNAVAILABLE. RESOURCE_EXHAUSTED names the limit that was reached. One connection has at most 8 calls of Read at a time.
+    ///
+    /// To save: Allocate slots, fill them (through the mapped arena, or by Write), and Commit them. To load: Onboard the
+    /// sequence hashes of a prompt, read the slots (through the arena after Verify, or by Read), and Release them.
+    #[derive(Debug)]
+    pub struct BlockManagerServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> BlockManagerServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for BlockManagerServer<T>
+    where
+        T: BlockManager,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/kvasir.v1.BlockManager/OpenSession" => {
+                    #[allow(non_camel_case_types)]
+                    struct OpenSessionSvc<T: BlockManager>(pub Arc<T>);
+                    impl<
+                        T: BlockManager,
+                    > tonic::server::ServerStreamingService<
+                        crate::pb::OpenSessionRequest,
+                    > for OpenSessionSvc<T> {
+                        type Response = crate::pb::OpenSessionResponse;
+                        type ResponseStream = T::OpenSessionStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::OpenSessionRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as BlockManager>::open_session(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = OpenSessionSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvasir.v1.BlockManager/EndSession" => {
+                    #[allow(non_camel_case_types)]
+                    struct EndSessionSvc<T: BlockManager>(pub Arc<T>);
+                    impl<
+                        T: BlockManager,
+                    > tonic::server::UnaryService<crate::pb::EndSessionRequest>
+                    for EndSessionSvc<T> {
+                        type Response = crate::pb::EndSessionResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::EndSessionRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as BlockManager>::end_session(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = EndSessionSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvasir.v1.BlockManager/Allocate" => {
+                    #[allow(non_camel_case_types)]
+                    struct AllocateSvc<T: BlockManager>(pub Arc<T>);
+                    impl<
+                        T: BlockManager,
+                    > tonic::server::UnaryService<crate::pb::AllocateRequest>
+                    for AllocateSvc<T> {
+                        type Response = crate::pb::AllocateResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::AllocateRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as BlockManager>::allocate(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AllocateSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvasir.v1.BlockManager/Write" => {
+                    #[allow(non_camel_case_types)]
+                    struct WriteSvc<T: BlockManager>(pub Arc<T>);
+                    impl<
+                        T: BlockManager,
+                    > tonic::server::UnaryService<crate::pb::WriteRequest>
+                    for WriteSvc<T> {
+                        type Response = crate::pb::WriteResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::WriteRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as BlockManager>::write(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WriteSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvasir.v1.BlockManager/Commit" => {
+                    #[allow(non_camel_case_types)]
+                    struct CommitSvc<T: BlockManager>(pub Arc<T>);
+                    impl<
+                        T: BlockManager,
+                    > tonic::server::UnaryService<crate::pb::CommitRequest>
+                    for CommitSvc<T> {
+                        type Response = crate::pb::CommitResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::CommitRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as BlockManager>::commit(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CommitSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvasir.v1.BlockManager/Abort" => {
+                    #[allow(non_camel_case_types)]
+                    struct AbortSvc<T: BlockManager>(pub Arc<T>);
+                    impl<
+                        T: BlockManager,
+                    > tonic::server::UnaryService<crate::pb::AbortRequest>
+                    for AbortSvc<T> {
+                        type Response = crate::pb::AbortResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::AbortRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as BlockManager>::abort(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AbortSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvasir.v1.BlockManager/MatchPrefix" => {
+                    #[allow(non_camel_case_types)]
+                    struct MatchPrefixSvc<T: BlockManager>(pub Arc<T>);
+                    impl<
+                        T: BlockManager,
+                    > tonic::server::UnaryService<crate::pb::MatchPrefixRequest>
+                    for MatchPrefixSvc<T> {
+                        type Response = crate::pb::MatchPrefixResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::MatchPrefixRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as BlockManager>::match_prefix(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = MatchPrefixSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvasir.v1.BlockManager/Onboard" => {
+                    #[allow(non_camel_case_types)]
+                    struct OnboardSvc<T: BlockManager>(pub Arc<T>);
+                    impl<
+                        T: BlockManager,
+                    > tonic::server::UnaryService<crate::pb::OnboardRequest>
+                    for OnboardSvc<T> {
+                        type Response = crate::pb::OnboardResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::OnboardRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as BlockManager>::onboard(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = OnboardSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvasir.v1.BlockManager/Offload" => {
+                    #[allow(non_camel_case_types)]
+                    struct OffloadSvc<T: BlockManager>(pub Arc<T>);
+                    impl<
+                        T: BlockManager,
+                    > tonic::server::UnaryService<crate::pb::OffloadRequest>
+                    for OffloadSvc<T> {
+                        type Response = crate::pb::OffloadResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::OffloadRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as BlockManager>::offload(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = OffloadSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvasir.v1.BlockManager/Read" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReadSvc<T: BlockManager>(pub Arc<T>);
+                    impl<
+                        T: BlockManager,
+                    > tonic::server::ServerStreamingService<crate::pb::ReadRequest>
+                    for ReadSvc<T> {
+                        type Response = crate::pb::ReadResponse;
+                        type ResponseStream = T::ReadStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::ReadRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as BlockManager>::read(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReadSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvasir.v1.BlockManager/Verify" => {
+                    #[allow(non_camel_case_types)]
+                    struct VerifySvc<T: BlockManager>(pub Arc<T>);
+                    impl<
+                        T: BlockManager,
+                    > tonic::server::UnaryService<crate::pb::VerifyRequest>
+                    for VerifySvc<T> {
+                        type Response = crate::pb::VerifyResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::VerifyRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as BlockManager>::verify(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = VerifySvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvasir.v1.BlockManager/Release" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReleaseSvc<T: BlockManager>(pub Arc<T>);
+                    impl<
+                        T: BlockManager,
+                    > tonic::server::UnaryService<crate::pb::ReleaseRequest>
+                    for ReleaseSvc<T> {
+                        type Response = crate::pb::ReleaseResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::ReleaseRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as BlockManager>::release(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReleaseSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvasir.v1.BlockManager/Pin" => {
+                    #[allow(non_camel_case_types)]
+                    struct PinSvc<T: BlockManager>(pub Arc<T>);
+                    impl<
+                        T: BlockManager,
+                    > tonic::server::UnaryService<crate::pb::PinRequest> for PinSvc<T> {
+                        type Response = crate::pb::PinResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::PinRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as BlockManager>::pin(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PinSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvasir.v1.BlockManager/Unpin" => {
+                    #[allow(non_camel_case_types)]
+                    struct UnpinSvc<T: BlockManager>(pub Arc<T>);
+                    impl<
+                        T: BlockManager,
+                    > tonic::server::UnaryService<crate::pb::UnpinRequest>
+                    for UnpinSvc<T> {
+                        type Response = crate::pb::UnpinResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::UnpinRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as BlockManager>::unpin(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = UnpinSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvasir.v1.BlockManager/GetStats" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetStatsSvc<T: BlockManager>(pub Arc<T>);
+                    impl<
+                        T: BlockManager,
+                    > tonic::server::UnaryService<crate::pb::GetBlockStatsRequest>
+                    for GetStatsSvc<T> {
+                        type Response = crate::pb::GetBlockStatsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::GetBlockStatsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as BlockManager>::get_stats(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetStatsSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for BlockManagerServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "kvasir.v1.BlockManager";
+    impl<T> tonic::server::NamedService for BlockManagerServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}

@@ -24,6 +24,26 @@ const NEEDS: &[(&str, &[(&str, u8)])] = &[
     ),
     ("EventIngest", &[("PublishEvents", 2)]),
     ("WorkerLoads", &[("ReportLoad", 2), ("WatchLoads", 1)]),
+    (
+        "BlockManager",
+        &[
+            ("OpenSession", 2),
+            ("EndSession", 2),
+            ("Allocate", 2),
+            ("Write", 2),
+            ("Commit", 2),
+            ("Abort", 2),
+            ("MatchPrefix", 2),
+            ("Onboard", 2),
+            ("Offload", 2),
+            ("Read", 2),
+            ("Verify", 2),
+            ("Release", 2),
+            ("Pin", 2),
+            ("Unpin", 2),
+            ("GetStats", 2),
+        ],
+    ),
     ("LocalIndexer", &[("GetEvents", 1), ("Dump", 1), ("GetDigests", 1), ("GetStatus", 1)]),
     (
         "Router",
@@ -113,9 +133,11 @@ async fn agents_answer_those_who_have_the_role() -> Result<()> {
         ["--model", "m1"],
         ["--tenant", "a"],
         ["--block-size", "16"],
+        ["--blocks-host-bytes", "64KiB"],
+        ["--blocks-bytes", "4KiB"],
     ];
     let mut agent = Server::agent(&flags.concat()).await?;
-    check(&agent, &["LocalIndexer", "WorkerLoads", "EventIngest"]).await?;
+    check(&agent, &["LocalIndexer", "WorkerLoads", "EventIngest", "BlockManager"]).await?;
     agent.stop().await;
     index.stop().await;
     Ok(())

@@ -48,6 +48,7 @@ pub fn config(indexers: Vec<String>) -> AgentConfig {
         source,
         journal_dir: None,
         sources: SourcesConfig::default(),
+        blocks: None,
         indexers,
         dialer: Dialer::default(),
         broker: None,

@@ -127,6 +127,7 @@ pub fn config(broker: &Broker, delivery: Delivery) -> AgentConfig {
         NatsServers::read(&broker.server.url().into(), NatsAccess::default()).expect("a server");
     let registration = registration();
     AgentConfig {
+        blocks: None,
         source,
         journal_dir: None,
         sources: SourcesConfig::default(),

@@ -105,6 +105,7 @@ impl Fleet {
             },
             journal_dir: None,
             sources: SourcesConfig { relays: vec![relay], ..SourcesConfig::default() },
+            blocks: None,
             indexers: vec![format!("http://{}", self.server.addresses.grpc)],
             dialer: Dialer::default(),
             broker: None,

@@ -49,6 +49,7 @@ async fn agent(indexers: Vec<String>) -> Result<Agent> {
         zmq: None,
         journal_dir: None,
         sources: SourcesConfig::default(),
+        blocks: None,
         loads: LoadConfig::DEFAULT,
         registration: None,
         deregister: false,

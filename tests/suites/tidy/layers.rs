@@ -98,12 +98,13 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("relay", &[]),
             ("ingest", &[]),
             ("load", &[]),
-            ("service", &["ingest", "load"]),
+            ("blocks", &[]),
+            ("service", &["blocks", "ingest", "load"]),
             ("broker", &["load", "service"]),
             ("zmq", &[]),
-            ("agent", &["load", "relay", "ingest", "service", "broker", "zmq"]),
-            ("config", &["agent", "broker", "ingest", "load", "relay", "service", "zmq"]),
-            ("app", &["agent", "broker", "config", "ingest", "load"]),
+            ("agent", &["blocks", "load", "relay", "ingest", "service", "broker", "zmq"]),
+            ("config", &["agent", "blocks", "broker", "ingest", "load", "relay", "service", "zmq"]),
+            ("app", &["agent", "blocks", "broker", "config", "ingest", "load"]),
         ],
     ),
     (
@@ -275,6 +276,10 @@ const LAYERS: &[(&str, &str)] = &[
         "kvbm-agent::broker",
         "config error reply connection message answer loads session jetstream plain publish",
     ),
+    (
+        "kvbm-agent::blocks",
+        "absent error config storages status messages verdicts sessions checks shared held opened service source running",
+    ),
     ("kvbm-agent::ingest", "config refusals error source session service"),
     ("kvbm-agent::load", "error loads board scrape config"),
     (
@@ -293,8 +298,8 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "proto::convert",
-        "error shard shared find profile find_wire worker ingest list placement select broker local digest dump load \
-         bytes",
+        "error shard shared find profile find_wire worker ingest list placement select broker blocks local digest dump \
+         load bytes",
     ),
 ];
 

@@ -11,6 +11,18 @@ pub struct PinId {
 }
 
 impl PinId {
+    /// The pin that these [parts](Self::parts) name.
+    #[must_use]
+    pub const fn of_parts(deadline: Duration, number: u64) -> Self {
+        Self { deadline, number }
+    }
+
+    /// All of it, for clients that give it back.
+    #[must_use]
+    pub const fn parts(&self) -> (Duration, u64) {
+        (self.deadline, self.number)
+    }
+
     /// When it ends by itself.
     #[must_use]
     pub const fn deadline(&self) -> Duration {

@@ -15,8 +15,8 @@ use super::shared::{Shared, after};
 use super::waiters::Arrival;
 use crate::block::Sealed;
 use kvasir_blocks::{
-    BlockTier, Found, KvBlockManagerState, Offered, PinId, Priority, RestoreError, SlotId,
-    TierBlock,
+    BlockTier, Found, GateVerdict, KvBlockManagerState, Offered, PinId, Priority, RestoreError,
+    Route, SlotId, TierBlock,
 };
 use kvasir_memory::Arena;
 use kvasir_proto::types::SequenceHash;
@@ -149,6 +149,20 @@ impl KvBlockManager {
         };
         self.shared.wake.notify_one();
         offered
+    }
+
+    /// Whether `blocks` blocks should be loaded on a route, or computed again: as
+    /// [`decide`](KvBlockManagerState::decide), now.
+    #[must_use]
+    pub fn decide(
+        &self,
+        route: Route,
+        blocks: u32,
+        prefill_tokens_per_second: f64,
+        prefill_wait: Duration,
+    ) -> GateVerdict {
+        let now = self.shared.now();
+        self.shared.state.decide(route, blocks, prefill_tokens_per_second, prefill_wait, now)
     }
 
     /// Keeps a block in the nearest tier that has it, for so long. Pins belong to no session.

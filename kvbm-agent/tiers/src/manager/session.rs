@@ -371,6 +371,13 @@ impl Session {
         self.verified(slot, copy_out).map(|(copy, _)| copy)
     }
 
+    /// What the bytes of a held block add up to, as it was committed; none if the slot is not held.
+    #[must_use]
+    pub fn checksum(&self, slot: SlotId) -> Option<Checksum> {
+        let holdings = self.seat.holdings.lock();
+        holdings.held.get(&slot.0)?.block.checksum().map(|checksum| Checksum(checksum.0))
+    }
+
     /// Verifies a held block where it is: for engines that read the memory themselves.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ mod peer;
 mod request;
 mod room;
 mod share;
+mod socket;
 mod too_long;
 
 pub(crate) use age::{AgeStep, age_steps, chance, spread};
@@ -20,6 +21,7 @@ pub use peer::{Peer, PeerLimits};
 pub use request::{BYTES_PER_SECOND_MIN, IdleLimit, Pace, RequestBody, RequestLimits};
 pub(crate) use room::BatchRoom;
 pub use share::{Limit, Reasons, Share};
+pub use socket::{Listening, SocketFile, SocketFileError, Stream};
 pub use too_long::{Call, CallLabels, TooLong};
 
 use futures::FutureExt;
@@ -41,7 +43,6 @@ use std::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, Sleep, sleep},
 };
@@ -123,7 +124,7 @@ impl ConnectionMetrics {
 /// A listening socket with a limit on its connections.
 #[derive(Debug)]
 pub struct LimitedListener {
-    listener: TcpListener,
+    listener: Listening,
     permits: Arc<Semaphore>,
     limits: ConnectionLimits,
     metrics: ConnectionMetrics,
@@ -136,7 +137,7 @@ pub struct LimitedListener {
 /// A connection; it counts until it is dropped.
 #[derive(Debug)]
 pub struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     peer: Arc<Peer>,
     patience: Patience,
     /// Elapses when the peer has said nothing for too long.
@@ -155,13 +156,13 @@ impl LimitedListener {
     /// Limits the connections of a socket.
     #[must_use]
     pub fn new(
-        listener: TcpListener,
+        listener: impl Into<Listening>,
         limits: ConnectionLimits,
         metrics: ConnectionMetrics,
     ) -> Self {
         let permits = Arc::new(Semaphore::new(limits.connections));
         let spare = open_spare();
-        Self { listener, permits, limits, metrics, spare, is_failing: false }
+        Self { listener: listener.into(), permits, limits, metrics, spare, is_failing: false }
     }
 
     /// What counts its connections.
@@ -173,19 +174,19 @@ impl LimitedListener {
     /// Address of the socket.
     ///
     /// # Errors
-    /// If the system does not know it.
+    /// If the system does not know it, or it is a file.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
     /// The next connection within the limit; those beyond it are closed at once.
-    pub async fn accept(&mut self) -> (Connection, SocketAddr) {
+    pub async fn accept(&mut self) -> Connection {
         loop {
             let accepted = poll_fn(|context| {
                 let _turn = take_turn();
                 self.listener.poll_accept(context)
             });
-            let (stream, peer) = match accepted.await {
+            let (stream, client) = match accepted.await {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     self.recover(&error).await;
@@ -199,24 +200,24 @@ impl LimitedListener {
             };
             // Without it small answers wait for the acknowledgement of earlier ones. It fails on
             // connections that are gone already.
-            if stream.set_nodelay(true).is_err() {
+            if stream.set_nodelay().is_err() {
                 continue;
             }
-            return (self.connection(stream, peer, permit), peer);
+            return self.connection(stream, client, permit);
         }
     }
 
     fn connection(
         &self,
-        stream: TcpStream,
-        client: SocketAddr,
+        stream: Stream,
+        client: Option<SocketAddr>,
         permit: OwnedSemaphorePermit,
     ) -> Connection {
         let (patience, metrics) = (self.limits.patience, self.metrics.clone());
         metrics.open.inc();
         Connection {
             stream,
-            peer: Arc::new(Peer::new(Some(client), self.limits.peer)),
+            peer: Arc::new(Peer::new(client, self.limits.peer)),
             patience,
             silence: Box::pin(sleep(patience.first_byte)),
             look: Box::pin(sleep(LOOK_INTERVAL)),
@@ -248,7 +249,8 @@ impl LimitedListener {
     fn close_one(&mut self) -> bool {
         let _turn = take_turn();
         self.spare = None;
-        let closed = self.listener.accept().now_or_never().is_some_and(|at| at.is_ok());
+        let accepted = poll_fn(|context| self.listener.poll_accept(context));
+        let closed = accepted.now_or_never().is_some_and(|at| at.is_ok());
         self.spare = open_spare();
         closed
     }
@@ -268,7 +270,7 @@ fn open_spare() -> Option<File> {
 impl Connection {
     /// The socket.
     #[must_use]
-    pub const fn stream(&self) -> &TcpStream {
+    pub const fn stream(&self) -> &Stream {
         &self.stream
     }
 

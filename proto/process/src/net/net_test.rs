@@ -23,7 +23,7 @@ async fn connect(
     let mut listener = LimitedListener::new(listener, limits, metrics.clone());
     let address = listener.local_addr().expect("an address");
     let peer = TcpStream::connect(address).await.expect("a listener");
-    let (connection, _) = listener.accept().await;
+    let connection = listener.accept().await;
     (connection, peer, listener, metrics.open)
 }
 

@@ -33,7 +33,7 @@ pub struct PeerLimits {
 /// The client at the other end of one connection: what it has under way, with the limits on that.
 #[derive(Debug)]
 pub struct Peer {
-    /// Its address, as the socket has it; none in tests without a socket.
+    /// Its address, as the socket has it; none through a socket file, and in tests without a socket.
     pub address: Option<SocketAddr>,
     /// Calls with one answer.
     pub calls: Limit,
@@ -41,6 +41,8 @@ pub struct Peer {
     pub streams: Limit,
     /// Those of them that ask.
     pub asking_streams: Limit,
+    /// Those of them that are held open: as long as there is one, the connection gets as old as that.
+    pub held_streams: Limit,
     /// Calls of health and reflection.
     pub side_calls: Limit,
     /// Bytes of messages that have not arrived whole.
@@ -111,6 +113,7 @@ impl Peer {
             calls: limit(limits.calls),
             streams: limit(limits.streams),
             asking_streams: limit(limits.asking_streams),
+            held_streams: limit(limits.streams),
             side_calls: limit(limits.side_calls),
             message_bytes: limit(limits.message_bytes),
             large_answer_bytes: limit(limits.large_answer_bytes),

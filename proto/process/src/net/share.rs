@@ -55,6 +55,12 @@ impl Limit {
         self.max
     }
 
+    /// Whether anything is held.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.held.get() > 0
+    }
+
     /// Whether more than half is held.
     #[must_use]
     pub fn is_half_held(&self) -> bool {

@@ -124,6 +124,8 @@ impl<S: Calls> Serving<S> {
                         serving.as_mut().graceful_shutdown();
                     }
                     Some((_, AgeStep::EndStreams)) => peer.aged.cancel(),
+                    // It ends with the last of them.
+                    Some((_, AgeStep::Cut)) if peer.held_streams.is_held() => {}
                     Some((_, AgeStep::Cut)) => {
                         self.metrics.cut_off.count("aged");
                         return;

@@ -27,7 +27,7 @@ async fn open(calls: impl Calls, age: Option<Duration>) -> Opened {
     http2.timer(TokioTimer::new());
     let metrics = ConnectionMetrics::default();
     let serving = Serving { calls, http2, age, metrics: metrics.clone(), spans: false };
-    let peer = Arc::new(Peer::new(None, PeerLimits::default()));
+    let peer = Arc::new(Peer::new(None, PeerLimits { streams: 1, ..PeerLimits::default() }));
     let served = tokio::spawn(serving.connection(far, peer, CancellationToken::new()));
     let (client, connection) = handshake(near).await.expect("a connection");
     tokio::spawn(async { drop(connection.await) });
@@ -84,6 +84,24 @@ async fn what_goes_on_for_too_long_is_cut_off_and_counted() {
     assert!(ended >= EARLIEST + CUT_GRACE && ended <= LATEST + CUT_GRACE, "{ended:?}");
     let text = text(&metrics);
     assert!(text.contains("test_connections_cut_off_total{reason=\"aged\"} 1"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_held_open_is_not_cut_off_with_its_connection() {
+    let held = answered_by(|request: Request<Body>| async move {
+        let peer = request.extensions().get::<Arc<Peer>>().map(Arc::clone);
+        let _held = peer.expect("the client").held_streams.take(1).expect("a place");
+        sleep(10 * LATEST).await;
+        Ok::<_, Infallible>(Response::new(Body::empty()))
+    });
+    let Opened { mut client, metrics, served } = open(held, Some(AGE)).await;
+    let (answer, _) = client.send_request(request(), true).expect("a call");
+    let answer = answer.await.expect("it is not cut off");
+    assert_eq!(answer.status(), 200);
+    served.await.expect("the connection ends with it");
+    let text = text(&metrics);
+    assert!(text.contains("test_connections_aged_total 1"), "{text}");
+    assert!(!text.contains("aged\"}"), "{text}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -146,6 +146,10 @@ impl Limits {
             Kind::Side => self.take(side.iter(), &metrics.requests_refused),
             Kind::Unary => self.take(calls.iter(), &metrics.requests_refused),
             Kind::Stream(StreamKind::Publish) => self.take(streams.iter(), streams_refused),
+            Kind::Stream(StreamKind::Hold) => {
+                let held = [(&peer.held_streams, "streams are held open", "held_streams")];
+                self.take(streams.iter().chain(&held), streams_refused)
+            }
             Kind::Stream(StreamKind::Read | StreamKind::Watch) => {
                 self.take(streams.iter().chain(&asking), streams_refused)
             }
@@ -181,7 +185,7 @@ impl Limits {
         let pace = match kind {
             Kind::Stream(StreamKind::Query) => Pace::Idle(MESSAGE_TIMEOUT, idle()),
             Kind::Stream(StreamKind::Publish) | Kind::Side => Pace::Endless(MESSAGE_TIMEOUT),
-            Kind::Stream(StreamKind::Read | StreamKind::Watch) | Kind::Unary => {
+            Kind::Stream(StreamKind::Read | StreamKind::Watch | StreamKind::Hold) | Kind::Unary => {
                 Pace::Single(BODY_TIMEOUT)
             }
         };
@@ -202,7 +206,7 @@ impl Limits {
             Kind::Unary => return None,
             Kind::Side => (Some(self.stop.clone()), Some(peer.aged.clone())),
             Kind::Stream(StreamKind::Watch) => (None, Some(peer.aged.clone())),
-            // Their requests end with the age, and their services with the stop.
+            // Their requests end with the age, unless they are held open, and their services with the stop.
             Kind::Stream(_) if deadline.is_none() => return None,
             Kind::Stream(_) => (None, None),
         };

@@ -25,6 +25,9 @@ pub enum StreamKind {
     Read,
     /// One request with answers for as long as the connection lasts.
     Watch,
+    /// One request whose answer is held open for as long as its client works: nothing ends it but the client and the
+    /// service. Its connection gets as old as that, and takes no further calls once it is old.
+    Hold,
 }
 
 /// The streams of a port's services, by path. All other calls of ours have one request and one answer.

@@ -11,14 +11,13 @@ use super::{
 };
 use crate::{
     access::Guard,
-    net::{CONNECTION_WINDOW_BYTES, ConnectionLimits, LimitedListener, PeerLimits},
+    net::{CONNECTION_WINDOW_BYTES, ConnectionLimits, LimitedListener, Listening, PeerLimits},
     tls::{Accepting, warn_if_open},
 };
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kvasir_tls::Protocol;
 use std::{convert::Infallible, fmt};
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tonic::{
     body::Body,
@@ -91,11 +90,11 @@ impl Port {
     /// If the services cannot be built.
     pub async fn serve(
         self,
-        listener: TcpListener,
+        listener: impl Into<Listening>,
         services: Services,
         stop: CancellationToken,
     ) -> Result<(), ServeError> {
-        let connections = self.metrics.connections.clone();
+        let (listener, connections) = (listener.into(), self.metrics.connections.clone());
         if let Ok(address) = listener.local_addr() {
             warn_if_open("listen", address, &self.guard);
         }

@@ -5,7 +5,7 @@ use crate::port::StreamKind;
 use kvasir_tls::Dialer;
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::{net::TcpListener, time::Instant};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 const STREAMS: Streams = &[("/kvasir.v1.Test/Watch", StreamKind::Watch)];

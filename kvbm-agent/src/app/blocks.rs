@@ -1,0 +1,223 @@
+//! What `/metrics` shows of the block manager.
+
+use super::metrics::{counter, gauge};
+use crate::blocks::{Blocks, VerdictCounts};
+use kvasir_blocks::{BlockTier, LaneStats, PoolStats};
+use kvasir_process::telemetry::Row;
+use kvasir_tiers::manager::ManagerMetrics;
+use kvasir_tiers::manager::metrics::{CommitCounts, OnboardCounts, SessionCounts, TransferCounts};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use std::fmt::{Display, Error};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Figures of a block manager.
+#[derive(Debug)]
+pub(super) struct BlocksMetrics(pub(super) Arc<Blocks>);
+
+impl Collector for BlocksMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let to = &mut encoder;
+        let metrics = self.0.metrics();
+        encode_pools(to, &metrics)?;
+        encode_lanes(to, &metrics)?;
+        encode_sessions(to, &metrics)?;
+        encode_transfers(to, &metrics)?;
+        encode_events(to, &metrics)?;
+        self.encode_gate(to)
+    }
+}
+
+type Encoder<'a, 'b> = &'a mut DescriptorEncoder<'b>;
+
+/// What a figure is called, and where it stands.
+type Figure<T> = (&'static str, fn(&T) -> u64);
+
+fn row(label: &'static str, of: &dyn Display, value: u64) -> Row {
+    (vec![(label, of.to_string())], value)
+}
+
+fn alone(value: u64) -> Vec<Row> {
+    vec![(Vec::new(), value)]
+}
+
+/// One row for each word.
+fn words(label: &'static str, rows: &[(&str, u64)]) -> Vec<Row> {
+    rows.iter().map(|(word, value)| row(label, word, *value)).collect()
+}
+
+fn encode_pools(to: Encoder<'_, '_>, metrics: &ManagerMetrics) -> Result<(), Error> {
+    let pools = &metrics.blocks.pools;
+    let each = |value: fn(&PoolStats) -> u64| {
+        pools.iter().map(|(tier, pool)| row("tier", tier, value(pool))).collect::<Vec<_>>()
+    };
+    let states: [Figure<PoolStats>; 5] = [
+        ("free", |pool| pool.free),
+        ("writing", |pool| pool.mutable + pool.quarantined),
+        ("active", |pool| pool.active),
+        ("inactive", |pool| pool.inactive),
+        ("duplicate", |pool| pool.duplicates),
+    ];
+    let of_state = |(tier, pool)| {
+        states.map(|(state, value)| {
+            let labels = vec![("tier", BlockTier::to_string(tier)), ("state", state.to_owned())];
+            (labels, value(pool))
+        })
+    };
+    let help = "Blocks of a tier by state: unused slots, those that are written, blocks in use, blocks that may give way, \
+                second copies";
+    gauge(to, "blocks_slots", help, pools.iter().flat_map(of_state).collect())?;
+    gauge(to, "blocks_pins", "Pins", each(|pool| pool.pins))?;
+    counter(to, "blocks_registered", "Blocks registered in a tier", each(|at| at.registrations))?;
+    counter(to, "blocks_evicted", "Blocks that gave way to others", each(|at| at.evictions))?;
+    let help = "Blocks dropped because their bytes were wrong or unreadable";
+    counter(to, "blocks_withdrawn", help, each(|at| at.withdrawals))?;
+    let help = "Requests for slots that were refused, for there was no room";
+    counter(to, "blocks_allocations_refused", help, each(|at| at.allocations_refused))?;
+    let corrupt = metrics.corrupt.iter().map(|(tier, count)| row("tier", tier, *count));
+    let help = "Times that wrong bytes were found in a tier; nobody was given them";
+    counter(to, "blocks_corrupt", help, corrupt.collect())
+}
+
+fn encode_lanes(to: Encoder<'_, '_>, metrics: &ManagerMetrics) -> Result<(), Error> {
+    let lanes = &metrics.blocks.lanes;
+    let each = |value: fn(&LaneStats) -> u64| {
+        lanes.iter().map(|(route, lane)| row("route", route, value(lane))).collect::<Vec<_>>()
+    };
+    gauge(to, "blocks_queued", "Blocks that wait to be copied", each(|lane| lane.queued))?;
+    gauge(to, "blocks_in_flight", "Copies under way", each(|lane| lane.in_flight))?;
+    gauge(to, "blocks_in_flight_bytes", "Their bytes", each(|lane| lane.in_flight_bytes))?;
+    let ends: [Figure<LaneStats>; 6] = [
+        ("committed", |lane| lane.committed),
+        ("failed", |lane| lane.failed),
+        ("corrupt", |lane| lane.corrupt),
+        ("cancelled", |lane| lane.cancelled),
+        ("late", |lane| lane.late),
+        ("refused", |lane| lane.refused),
+    ];
+    let of_end = |(route, lane): (&dyn Display, &LaneStats)| {
+        let labels = |end: &str| vec![("route", route.to_string()), ("outcome", end.to_owned())];
+        ends.map(|(end, value)| (labels(end), value(lane)))
+    };
+    let rows = lanes.iter().flat_map(|(route, lane)| of_end((route, lane)));
+    counter(to, "blocks_copies", "Copies that have ended", rows.collect())?;
+    let help = "Bytes copied from a tier into another one, verified";
+    counter(to, "blocks_copied_bytes", help, each(|lane| lane.committed_bytes))?;
+    let skips: [Figure<LaneStats>; 5] = [
+        ("present", |lane| lane.skipped_present),
+        ("infrequent", |lane| lane.skipped_infrequent),
+        ("queue_full", |lane| lane.skipped_full),
+        ("gone", |lane| lane.gone),
+        ("no_room", |lane| lane.no_room),
+    ];
+    let of_skip = |(route, lane): (&dyn Display, &LaneStats)| {
+        let labels = |why: &str| vec![("route", route.to_string()), ("reason", why.to_owned())];
+        skips.map(|(why, value)| (labels(why), value(lane)))
+    };
+    let rows = lanes.iter().flat_map(|(route, lane)| of_skip((route, lane)));
+    counter(to, "blocks_not_copied", "Offers of blocks that led to no copy", rows.collect())
+}
+
+fn encode_sessions(to: Encoder<'_, '_>, metrics: &ManagerMetrics) -> Result<(), Error> {
+    let SessionCounts { open, opened, lost, leases, leases_over, leases_aborted } =
+        metrics.sessions;
+    gauge(to, "blocks_sessions", "Sessions of engines that are open", alone(open))?;
+    counter(to, "blocks_sessions_opened", "Sessions ever opened", alone(opened))?;
+    let help = "Sessions whose engine was lost before it ended them";
+    counter(to, "blocks_sessions_lost", help, alone(lost))?;
+    counter(to, "blocks_leases", "Slots ever leased", alone(leases))?;
+    let help = "Leases that ended without a block";
+    let ends = [("over", leases_over), ("aborted", leases_aborted)];
+    counter(to, "blocks_leases_unused", help, words("reason", &ends))?;
+    let CommitCounts { new, duplicate, existing, refused } = metrics.commits;
+    let rows =
+        [("new", new), ("duplicate", duplicate), ("existing", existing), ("refused", refused)];
+    counter(to, "blocks_commits", "Blocks that engines saved", words("outcome", &rows))?;
+    let OnboardCounts { requests, blocks_in_memory, blocks_loaded, .. } = metrics.onboards;
+    counter(to, "blocks_onboards", "Requests for the blocks of a prompt", alone(requests))?;
+    let rows = [("memory", blocks_in_memory), ("loaded", blocks_loaded)];
+    let help = "Blocks that they got: there already, or brought up and verified";
+    counter(to, "blocks_onboarded", help, words("from", &rows))?;
+    let at = &metrics.onboards;
+    let stops = [
+        ("missing", at.stopped_missing),
+        ("corrupt", at.stopped_corrupt),
+        ("unreadable", at.stopped_unreadable),
+        ("timed_out", at.stopped_timed_out),
+        ("given_up", at.stopped_given_up),
+    ];
+    let help = "Requests that stopped before their last block";
+    counter(to, "blocks_onboards_stopped", help, words("reason", &stops))
+}
+
+fn encode_transfers(to: Encoder<'_, '_>, metrics: &ManagerMetrics) -> Result<(), Error> {
+    let TransferCounts { reads_verified, restored, restore_refused, damaged_records, .. } =
+        metrics.transfers;
+    let help = "Blocks whose bytes were verified for an engine that read them";
+    counter(to, "blocks_reads_verified", help, alone(reads_verified))?;
+    let found = [("taken", restored), ("refused", restore_refused), ("damaged", damaged_records)];
+    let help = "Blocks that were found on disk at the start";
+    counter(to, "blocks_found_on_disk", help, words("outcome", &found))?;
+    let erased = [("done", metrics.transfers.erased), ("failed", metrics.transfers.erase_failures)];
+    let help = "Records of evicted blocks on disk that were erased";
+    counter(to, "blocks_erasures", help, words("outcome", &erased))?;
+    let help = "Transfers that wait for a storage's threads";
+    let waits = metrics.waits.iter().map(|(tier, waits)| row("tier", tier, waits.blocks));
+    gauge(to, "blocks_storage_waits", help, waits.collect())?;
+    let waits = metrics.waits.iter().map(|(tier, waits)| row("tier", tier, waits.bytes));
+    gauge(to, "blocks_storage_wait_bytes", "Their bytes", waits.collect())
+}
+
+fn encode_events(to: Encoder<'_, '_>, metrics: &ManagerMetrics) -> Result<(), Error> {
+    let events = &metrics.blocks.events;
+    gauge(to, "blocks_held", "Different blocks in any tier", alone(events.held_blocks))?;
+    let help = "Changes that the agent's stream has not taken yet";
+    gauge(to, "blocks_events_queued", help, alone(events.queued_events))?;
+    let help = "Times that the agent's stream was too slow, and got everything again instead";
+    counter(to, "blocks_event_overflows", help, alone(events.overflows))
+}
+
+impl BlocksMetrics {
+    fn encode_gate(&self, to: Encoder<'_, '_>) -> Result<(), Error> {
+        let measured = self.0.bandwidths().into_iter();
+        let measured =
+            measured.filter_map(|(route, rate)| Some(row("route", &route, whole(rate?))));
+        let help = "Measured bandwidth between two tiers, of late";
+        gauge(to, "blocks_bytes_per_second", help, measured.collect())?;
+        let verdicts = self.0.verdicts();
+        let of = |(tier, at): (&BlockTier, &VerdictCounts)| {
+            let labels =
+                |word: &str| vec![("tier", tier.to_string()), ("verdict", word.to_owned())];
+            [(labels("load"), at.loads), (labels("compute"), at.computes)]
+        };
+        let help =
+            "Answers to engines that asked whether to load the blocks of a tier or to compute them";
+        counter(to, "blocks_verdicts", help, verdicts.iter().flat_map(of).collect())?;
+        let inputs: [(&str, Figure<VerdictCounts>); 5] = [
+            ("load_bytes", ("Bytes to load", |at| at.last.inputs.load_bytes)),
+            ("queued_bytes", ("Bytes before them", |at| at.last.inputs.queued_bytes)),
+            ("tokens", ("Tokens to compute instead", |at| at.last.inputs.tokens)),
+            ("load_us", ("Microseconds to load; 0 if unknown", |at| micros(at.last.load))),
+            ("compute_us", ("Microseconds to compute", |at| micros(at.last.compute))),
+        ];
+        inputs.iter().try_for_each(|(name, (help, value))| {
+            let rows = verdicts.iter().map(|(tier, at)| row("tier", tier, value(at)));
+            gauge(to, &format!("blocks_verdict_{name}"), help, rows.collect())
+        })
+    }
+}
+
+fn micros(time: Option<Duration>) -> u64 {
+    time.map_or(0, |time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// The number without its fraction.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the cast saturates, which is what is wanted"
+)]
+const fn whole(rate: f64) -> u64 {
+    rate as u64
+}

@@ -1,0 +1,76 @@
+//! In place of the block manager, in builds without the feature `blocks`: types without values.
+
+use kvasir_feed::hub::{Hub, HubError};
+use kvasir_process::net::SocketFile;
+use kvasir_process::port::Services;
+use kvasir_proto::convert::WorkerAddress;
+use std::convert::Infallible;
+use std::future::Ready;
+use std::sync::Arc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// What a block manager is made of: nothing.
+#[derive(Debug, Clone)]
+pub enum BlocksConfig {}
+
+/// Why there is none: there never is a reason.
+pub type BlocksError = Infallible;
+
+/// A block manager: there is none.
+#[derive(Debug)]
+pub enum Blocks {}
+
+/// Its place among the sources: there is none.
+#[derive(Debug)]
+pub enum BlockSource {}
+
+impl Blocks {
+    /// Never called.
+    ///
+    /// # Errors
+    /// None.
+    #[expect(clippy::needless_pass_by_value, reason = "as the real one")]
+    pub fn start(
+        config: BlocksConfig,
+        _address: WorkerAddress,
+    ) -> Ready<Result<(Self, Option<SocketFile>), BlocksError>> {
+        match config {}
+    }
+
+    /// Never called.
+    pub fn add_to(&self, _services: &mut Services) {
+        match *self {}
+    }
+
+    /// Never called.
+    #[must_use]
+    pub const fn stop_calls(&self) -> &CancellationToken {
+        match *self {}
+    }
+
+    /// Never called.
+    ///
+    /// # Errors
+    /// None.
+    pub const fn open_source(&self, _hub: &Arc<Hub>) -> Result<BlockSource, HubError> {
+        match *self {}
+    }
+
+    /// Never called.
+    ///
+    /// # Errors
+    /// None.
+    pub fn publish(
+        self: Arc<Self>,
+        _source: BlockSource,
+        _stop: CancellationToken,
+    ) -> Ready<Result<(), Infallible>> {
+        match *self {}
+    }
+
+    /// Never called.
+    pub const fn stop(&self, _deadline: Instant) -> Ready<bool> {
+        match *self {}
+    }
+}

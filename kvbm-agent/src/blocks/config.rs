@@ -1,0 +1,104 @@
+use kvasir_process::text::ServerUrl;
+use kvasir_proto::hash::HASH_SCHEME;
+use kvasir_proto::types::DpRank;
+use kvasir_tiers::Fingerprint;
+use kvasir_tiers::manager::ManagerConfig;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+use xxhash_rust::xxh3::xxh3_128_with_seed;
+
+/// Slots begin at multiples of it, so that direct I/O needs no copy.
+pub const SLOT_ALIGNMENT_BYTES: usize = 4_096;
+
+/// Where the engines' memory is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ArenaBacking {
+    /// The agent's own memory: engines read and write over gRPC.
+    Private,
+    /// The same, locked: never on a swap device.
+    Locked,
+    /// Shared memory without a name, which engines open below `/proc`.
+    Memfd,
+    /// A file that engines map, best below `/dev/shm`.
+    File(PathBuf),
+}
+
+/// A tier on disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskFile {
+    /// The file.
+    pub path: PathBuf,
+    /// Whether to use direct I/O where the file system allows it.
+    pub is_direct: bool,
+}
+
+/// A volume of objects.
+#[derive(Clone, PartialEq, Eq)]
+pub struct VolumePlace {
+    /// Where it is; it may have a password in it.
+    pub url: ServerUrl,
+    /// Options of its store, which may be keys.
+    pub options: Vec<(String, String)>,
+    /// Longest time of one transfer.
+    pub timeout: Duration,
+}
+
+/// Keys are not shown.
+impl fmt::Debug for VolumePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let options: Vec<_> = self.options.iter().map(|(key, _secret)| key).collect();
+        let shown = &mut f.debug_struct("VolumePlace");
+        shown.field("url", &self.url).field("options", &options).finish_non_exhaustive()
+    }
+}
+
+/// What blocks consist of, as it was configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LayoutDimensions {
+    /// Layers of the model.
+    pub layers: u32,
+    /// 2 for keys and values apart, else 1.
+    pub outer_dim: u32,
+    /// Elements per token, layer and outer index.
+    pub inner_dim: u32,
+    /// Bytes of an element.
+    pub dtype_width_bytes: u32,
+}
+
+/// What the block manager of an agent is made of.
+#[derive(Debug, Clone)]
+pub struct BlocksConfig {
+    /// Pools, lanes, sessions.
+    pub manager: ManagerConfig,
+    /// Bytes of a block.
+    pub block_bytes: usize,
+    /// What they consist of; none if only their number is known.
+    pub dimensions: Option<LayoutDimensions>,
+    /// What their elements are, in the operator's words.
+    pub dtype: String,
+    /// What these bytes mean, in words: whatever differs in it are other blocks.
+    pub description: String,
+    /// The engines' memory.
+    pub arena: ArenaBacking,
+    /// The disk tier's file; none for no such tier.
+    pub disk: Option<DiskFile>,
+    /// The volume; none for no such tier.
+    pub volume: Option<VolumePlace>,
+    /// Where to listen beside the agent's port; none for nowhere.
+    pub socket: Option<PathBuf>,
+    /// The rank for which blocks are published.
+    pub rank: DpRank,
+}
+
+impl BlocksConfig {
+    /// What tells blocks from those of another model, layout or dtype.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        let text = format!("{HASH_SCHEME}\n{}", self.description);
+        let halves = [0, 1].map(|seed| xxh3_128_with_seed(text.as_bytes(), seed).to_le_bytes());
+        let mut bytes = [0; 32];
+        bytes.iter_mut().zip(halves.as_flattened()).for_each(|(byte, half)| *byte = *half);
+        Fingerprint(bytes)
+    }
+}

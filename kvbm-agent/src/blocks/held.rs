@@ -1,0 +1,173 @@
+//! Calls that read bytes.
+
+use super::checks::Checks;
+use super::messages;
+use super::sessions::Open;
+use super::shared::{BlockManagerService, READS_MAX};
+use super::status::{failed, of_read};
+use bytes::Bytes;
+use kvasir_blocks::{Priority, SlotId};
+use kvasir_proto::code::ErrorCode;
+use kvasir_proto::convert::{BlockCommit, BlockWrite, Commits, SlotList};
+use kvasir_proto::limits::BLOCK_PART_BYTES_MAX;
+use kvasir_proto::pb;
+use kvasir_tiers::Checksum;
+use kvasir_tiers::manager::Commit;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::select;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+
+/// Parts of one Read that wait to be taken.
+const PARTS_QUEUED_MAX: usize = 2;
+/// A client of Read that takes nothing for this long is cut off.
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+pub(super) type ReadStream = ReceiverStream<Result<pb::ReadResponse, Status>>;
+
+impl BlockManagerService {
+    pub(super) async fn write_part(
+        &self,
+        open: Arc<Open>,
+        write: BlockWrite,
+    ) -> Result<(), Status> {
+        let written = self.checks.run(move || {
+            let BlockWrite { slot, offset_bytes, data, .. } = write;
+            open.session.write(SlotId(slot), offset_bytes, &data)
+        });
+        written.await?.map_err(|error| of_read("slot", &error))
+    }
+
+    pub(super) async fn commit_all(
+        &self,
+        open: Arc<Open>,
+        commits: Commits,
+    ) -> Result<pb::CommitResponse, Status> {
+        let checked = self.checks.run(move || {
+            let commit = |block: &BlockCommit| {
+                let commit = Commit {
+                    identity: messages::read_key(&block.key),
+                    checksum: block.checksum.map(Checksum),
+                    priority: Priority(block.priority),
+                };
+                match open.session.commit(SlotId(block.slot), &commit) {
+                    Ok(committed) => messages::committed(&committed),
+                    Err(error) => messages::not_committed(&error),
+                }
+            };
+            commits.blocks.iter().map(commit).collect()
+        });
+        Ok(pb::CommitResponse { blocks: checked.await? })
+    }
+
+    pub(super) async fn verify_all(
+        &self,
+        open: Arc<Open>,
+        list: SlotList,
+    ) -> Result<pb::VerifyResponse, Status> {
+        let checked = self.checks.run(move || {
+            let verify = |(index, slot): (usize, &u32)| match open.session.verify(SlotId(*slot)) {
+                Ok(Checksum(checksum)) => {
+                    let fault = pb::BlockFault::Unspecified.into();
+                    Ok(pb::VerifiedBlock { checksum, fault })
+                }
+                Err(error) => match messages::read_fault(&error) {
+                    Some(fault) => Ok(pb::VerifiedBlock { checksum: 0, fault: fault.into() }),
+                    None => Err(of_read(&format!("slots[{index}]"), &error)),
+                },
+            };
+            list.slots.iter().enumerate().map(verify).collect::<Result<Vec<_>, _>>()
+        });
+        Ok(pb::VerifyResponse { blocks: checked.await?? })
+    }
+
+    /// Sends blocks in a task of its own.
+    pub(super) fn read_all(&self, open: Arc<Open>, list: SlotList) -> Result<ReadStream, Status> {
+        let place = Arc::clone(&self.reads).try_acquire_owned().map_err(|_full| {
+            let text = format_args!("{READS_MAX} calls of Read are under way already: ask later");
+            failed(ErrorCode::ResourceExhausted, text)
+        })?;
+        let (parts, stream) = mpsc::channel(PARTS_QUEUED_MAX);
+        let reader = Reader { parts, checks: self.checks.clone(), _place: place };
+        let (stop, over) = (self.stop.clone(), open.over.clone());
+        self.tasks.spawn(async move {
+            select! {
+                () = stop.cancelled() => {}
+                () = over.cancelled() => {}
+                // A client that was cut off knows.
+                _cut_off = reader.send_all(&open, list) => {}
+            }
+        });
+        Ok(ReceiverStream::new(stream))
+    }
+}
+
+/// A client of Read takes nothing, or is gone.
+struct CutOff;
+
+/// The task's end of a stream of Read.
+struct Reader {
+    parts: mpsc::Sender<Result<pb::ReadResponse, Status>>,
+    checks: Checks,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Reader {
+    async fn send(&self, part: Result<pb::ReadResponse, Status>) -> Result<(), CutOff> {
+        let sent = timeout(STALL_TIMEOUT, self.parts.send(part)).await;
+        sent.map_err(|_late| CutOff)?.map_err(|_gone| CutOff)
+    }
+
+    async fn send_all(&self, open: &Arc<Open>, list: SlotList) -> Result<(), CutOff> {
+        for (index, slot) in list.slots.into_iter().enumerate() {
+            let reading = Arc::clone(open);
+            let read = self.checks.run(move || {
+                let checksum = reading.session.checksum(SlotId(slot));
+                let bytes = reading.session.read(SlotId(slot))?;
+                Ok((bytes, checksum.unwrap_or(Checksum(0))))
+            });
+            let read = match read.await {
+                Ok(read) => read,
+                Err(failed) => return self.send(Err(failed)).await,
+            };
+            match read {
+                Ok((bytes, checksum)) => self.send_block(slot, bytes.into(), checksum).await?,
+                Err(error) => match messages::read_fault(&error) {
+                    Some(fault) => {
+                        let fault = fault.into();
+                        self.send(Ok(pb::ReadResponse { slot, fault, ..Default::default() }))
+                            .await?;
+                    }
+                    None => {
+                        return self.send(Err(of_read(&format!("slots[{index}]"), &error))).await;
+                    }
+                },
+            }
+        }
+        Ok(())
+    }
+
+    async fn send_block(
+        &self,
+        slot: u32,
+        mut bytes: Bytes,
+        checksum: Checksum,
+    ) -> Result<(), CutOff> {
+        let mut offset_bytes = 0;
+        loop {
+            let data = bytes.split_to(bytes.len().min(BLOCK_PART_BYTES_MAX));
+            let sent = data.len() as u64;
+            let Checksum(checksum) = checksum;
+            let part =
+                pb::ReadResponse { slot, offset_bytes, data, checksum, ..Default::default() };
+            self.send(Ok(part)).await?;
+            offset_bytes += sent;
+            if bytes.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The block manager of a running agent, from start to stop.
+
+use super::shared::BlockManagerService;
+use super::source::BlockSource;
+use super::{BlocksConfig, BlocksError, VerdictCounts, storages};
+use kvasir_blocks::{BlockTier, Route};
+use kvasir_feed::hub::{Hub, HubError};
+use kvasir_memory::shared::HEADER_BYTES;
+use kvasir_process::net::SocketFile;
+use kvasir_process::port::Services;
+use kvasir_proto::convert::WorkerAddress;
+use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
+use kvasir_proto::pb;
+use kvasir_proto::pb::block_manager_server::BlockManagerServer;
+use kvasir_tiers::manager::{FeedTaken, KvBlockManager, ManagerMetrics, ShutdownReport};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::task::spawn_blocking;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Of the time that is left to stop, one such part is for what waits to be offloaded, and one for what still runs to stop.
+const STOP_PART: u32 = 3;
+
+/// The block manager of an agent.
+#[derive(Debug)]
+pub struct Blocks {
+    manager: Arc<KvBlockManager>,
+    service: Arc<BlockManagerService>,
+    stop_calls: CancellationToken,
+}
+
+impl Blocks {
+    /// Opens the tiers. What the disk tier has is found from then on. Returns also the socket to serve, if there is one.
+    ///
+    /// # Errors
+    /// [`BlocksError`] names the option.
+    pub async fn start(
+        config: BlocksConfig,
+        address: WorkerAddress,
+    ) -> Result<(Self, Option<SocketFile>), BlocksError> {
+        let socket = match &config.socket {
+            Some(path) => Some(SocketFile::bind(path).await?),
+            None => None,
+        };
+        let (opening, runtime) = (config.clone(), Handle::current());
+        // A panic is in the log.
+        let opened = spawn_blocking(move || {
+            let (storages, mapped) = storages::open(&opening, runtime)?;
+            let manager = KvBlockManager::start(opening.manager, &storages)?;
+            Ok::<_, BlocksError>((manager, mapped))
+        });
+        let (manager, mapped) = opened.await.map_err(|_panic| BlocksError::Panic)??;
+        let manager = Arc::new(manager);
+        let arena = mapped.map(|mapped| pb::BlockArena {
+            path: mapped.path.to_string_lossy().into_owned(),
+            start_bytes: HEADER_BYTES as u64,
+            stride_bytes: mapped.stride_bytes as u64,
+        });
+        let stop_calls = CancellationToken::new();
+        let (of_service, stop) = (Arc::clone(&manager), stop_calls.clone());
+        let service = BlockManagerService::new(of_service, address, (config, arena), stop);
+        Ok((Self { manager, service: Arc::new(service), stop_calls }, socket))
+    }
+
+    /// Adds the service to those of a port.
+    pub fn add_to(&self, services: &mut Services) {
+        services.add(
+            BlockManagerServer::from_arc(Arc::clone(&self.service))
+                .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
+                .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX),
+        );
+    }
+
+    /// Cancelled once calls are refused.
+    #[must_use]
+    pub const fn stop_calls(&self) -> &CancellationToken {
+        &self.stop_calls
+    }
+
+    /// Takes a place among the sources of an agent, before the hub [begins](Hub::begin).
+    ///
+    /// # Errors
+    /// If the hub takes no such source.
+    pub fn open_source(&self, hub: &Arc<Hub>) -> Result<BlockSource, HubError> {
+        BlockSource::open(hub, self.service.config.rank)
+    }
+
+    /// Publishes everything through the source, then what changes, until `stop` is cancelled; then what happened before.
+    ///
+    /// # Errors
+    /// If the events have a reader already.
+    pub async fn publish(
+        self: Arc<Self>,
+        source: BlockSource,
+        stop: CancellationToken,
+    ) -> Result<(), FeedTaken> {
+        source.run(self.manager.events()?, stop).await;
+        Ok(())
+    }
+
+    /// Figures of this moment.
+    #[must_use]
+    pub fn metrics(&self) -> ManagerMetrics {
+        self.manager.metrics()
+    }
+
+    /// Measured bandwidth of each route, in bytes a second; none if it was not measured of late.
+    #[must_use]
+    pub fn bandwidths(&self) -> BTreeMap<Route, Option<f64>> {
+        let routes = self.manager.state().stats().lanes.into_keys();
+        let measured = |route| self.manager.decide(route, 0, 0.0, Duration::ZERO).bytes_per_second;
+        routes.map(|route| (route, measured(route))).collect()
+    }
+
+    /// Whether to load, as engines asked it, by the tier that blocks would be loaded from.
+    #[must_use]
+    pub fn verdicts(&self) -> BTreeMap<BlockTier, VerdictCounts> {
+        self.service.verdicts.counts()
+    }
+
+    /// Refuses calls from now on, carries out what waits to be offloaded as far as the time allows, and stops. What
+    /// happened meanwhile is left to its source. Returns whether everything stopped.
+    pub async fn stop(&self, deadline: Instant) -> bool {
+        let part = deadline.saturating_duration_since(Instant::now()) / STOP_PART;
+        let ShutdownReport { is_drained, cancelled, stuck } =
+            self.manager.shutdown(part, part).await;
+        self.stop_calls.cancel();
+        self.service.ended().await;
+        if !is_drained {
+            tracing::warn!(cancelled, stuck, "blocks were not offloaded in time");
+        }
+        stuck == 0
+    }
+}

@@ -1,0 +1,71 @@
+//! What the calls of `BlockManager` have in common.
+
+use super::BlocksConfig;
+use super::checks::Checks;
+use super::sessions::{Open, Sessions};
+use super::status::{no_session, stopping};
+use super::verdicts::Verdicts;
+use kvasir_proto::convert::{SessionId, WorkerAddress};
+use kvasir_proto::pb;
+use kvasir_tiers::manager::KvBlockManager;
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::Status;
+
+/// Most streams of Read at a time, each with a copy of a block.
+pub(super) const READS_MAX: usize = 32;
+
+/// `BlockManager` over one agent's blocks. All of its calls need the right to publish for the agent's worker.
+#[derive(Debug)]
+pub struct BlockManagerService {
+    pub(super) manager: Arc<KvBlockManager>,
+    pub(super) address: WorkerAddress,
+    pub(super) config: BlocksConfig,
+    /// What engines map, if they can.
+    pub(super) arena: Option<pb::BlockArena>,
+    pub(super) sessions: Arc<Sessions>,
+    pub(super) verdicts: Verdicts,
+    pub(super) checks: Checks,
+    pub(super) reads: Arc<Semaphore>,
+    pub(super) tasks: TaskTracker,
+    pub(super) stop: CancellationToken,
+}
+
+impl BlockManagerService {
+    /// The service, until `stop` is cancelled: then its streams end.
+    pub(super) fn new(
+        manager: Arc<KvBlockManager>,
+        address: WorkerAddress,
+        (config, arena): (BlocksConfig, Option<pb::BlockArena>),
+        stop: CancellationToken,
+    ) -> Self {
+        Self {
+            manager,
+            address,
+            config,
+            arena,
+            sessions: Arc::default(),
+            verdicts: Verdicts::default(),
+            checks: Checks::new(),
+            reads: Arc::new(Semaphore::new(READS_MAX)),
+            tasks: TaskTracker::new(),
+            stop,
+        }
+    }
+
+    /// Waits until nothing is under way, after it was stopped.
+    pub async fn ended(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// The open session of that id.
+    pub(super) fn session(&self, id: SessionId) -> Result<Arc<Open>, Status> {
+        if self.stop.is_cancelled() {
+            return Err(stopping());
+        }
+        self.sessions.get(id).ok_or_else(no_session)
+    }
+}

@@ -1,0 +1,133 @@
+//! What is registered where, as one more source of the agent's stream.
+
+use futures::FutureExt;
+use kvasir_blocks::events::{Image, Registration};
+use kvasir_blocks::{BlockEvent, BlockIdentity, Change};
+use kvasir_feed::hub::{Hub, HubError, Inlet};
+use kvasir_proto::limits::EVENT_BLOCKS_MAX;
+use kvasir_proto::types::{
+    BlockName, DpRank, KvEvent, SourceState, SourceStatus, StoredBlock, Tier,
+};
+use kvasir_tiers::manager::{EventFeed, FeedStep};
+use std::sync::Arc;
+use tokio::select;
+use tokio_util::sync::CancellationToken;
+
+/// Name of the source.
+pub const SOURCE: &str = "blocks";
+
+/// The block manager as a source. Blocks are named by their sequence hashes.
+#[derive(Debug)]
+pub struct BlockSource {
+    hub: Arc<Hub>,
+    inlet: Inlet,
+    rank: DpRank,
+}
+
+impl BlockSource {
+    /// Takes its place among the agent's sources; nothing is published yet.
+    pub(super) fn open(hub: &Arc<Hub>, rank: DpRank) -> Result<Self, HubError> {
+        // Each block is announced once in a tier and removed once, so either copy mode will do.
+        let inlet = hub.open(SOURCE, hub.feed().status().copy_mode)?;
+        inlet.count(|counts| counts.incarnations = 1);
+        Ok(Self { hub: Arc::clone(hub), inlet, rank })
+    }
+
+    /// Publishes everything, then what changes, until `stop` is cancelled; then what happened before.
+    pub(super) async fn run(self, mut feed: EventFeed, stop: CancellationToken) {
+        // Before that it is not known which incarnation the blocks belong to.
+        select! {
+            () = self.hub.feed().until_settled() => {}
+            () = stop.cancelled() => return,
+        }
+        loop {
+            let step = select! {
+                // What happened before the stop is published, too.
+                biased;
+                step = feed.next() => step,
+                () = stop.cancelled() => break,
+            };
+            self.take(step);
+        }
+        while let Some(step) = feed.next().now_or_never() {
+            self.take(step);
+        }
+    }
+
+    fn take(&self, step: FeedStep) {
+        let events = match step {
+            FeedStep::Events(events) => changes(&events),
+            FeedStep::Image(image) => everything(&image),
+        };
+        self.publish(events);
+        let (state, connected) = (SourceState::Exact, true);
+        self.inlet.show(SourceStatus { state, connected, ..SourceStatus::default() });
+    }
+
+    fn publish(&self, events: Vec<KvEvent>) {
+        if events.is_empty() {
+            return;
+        }
+        let operations: usize = events.iter().map(KvEvent::operations).sum();
+        if let Err(error) = self.inlet.take(self.rank, events) {
+            self.inlet.count_refused(operations as u64, &error);
+            tracing::warn!(%error, source = SOURCE, "blocks are not published");
+        }
+    }
+}
+
+/// Events of the index's own form. Those of volumes are not for it.
+fn changes(events: &[BlockEvent]) -> Vec<KvEvent> {
+    let mut published = Vec::new();
+    for BlockEvent { change, registration: Registration { tier, identity }, .. } in events {
+        let Some(tier) = tier.of_worker() else { continue };
+        match change {
+            Change::Register => store(&mut published, tier, identity),
+            Change::Remove => remove(&mut published, tier, identity),
+        }
+    }
+    published
+}
+
+/// Everything that is registered, in the place of whatever was published before.
+fn everything(image: &Image) -> Vec<KvEvent> {
+    let mut published = vec![KvEvent::Cleared];
+    for Registration { tier, identity } in &image.registrations {
+        if let Some(tier) = tier.of_worker() {
+            store(&mut published, tier, identity);
+        }
+    }
+    published
+}
+
+fn store(published: &mut Vec<KvEvent>, tier: Tier, identity: &BlockIdentity) {
+    let name = |sequence: u64| BlockName(sequence);
+    let parent = identity.parent.map(|parent| name(parent.0));
+    let block = StoredBlock { name: name(identity.sequence.0), local: identity.local };
+    if let Some(KvEvent::Stored { tier: at, blocks, .. }) = published.last_mut()
+        && *at == tier
+        && parent.is_some()
+        && blocks.last().map(|last| last.name) == parent
+        && blocks.len() < EVENT_BLOCKS_MAX
+    {
+        blocks.push(block);
+        return;
+    }
+    published.push(KvEvent::Stored { parent, tier, blocks: vec![block] });
+}
+
+fn remove(published: &mut Vec<KvEvent>, tier: Tier, identity: &BlockIdentity) {
+    let name = BlockName(identity.sequence.0);
+    if let Some(KvEvent::Removed { tier: at, names }) = published.last_mut()
+        && *at == tier
+        && names.len() < EVENT_BLOCKS_MAX
+    {
+        names.push(name);
+        return;
+    }
+    published.push(KvEvent::Removed { tier, names: vec![name] });
+}
+
+#[cfg(test)]
+#[path = "source_test.rs"]
+mod tests;

@@ -1,0 +1,477 @@
+//! Options of the block manager.
+
+use crate::blocks::{
+    ArenaBacking, BlocksConfig, DiskFile, LayoutDimensions, SLOT_ALIGNMENT_BYTES, VolumePlace,
+};
+use clap::{ArgAction, Args};
+use kvasir_blocks::manager::TierConfig;
+use kvasir_blocks::{BlockTier, EvictionPolicy, KvBlockManagerConfig, LayoutConfig};
+use kvasir_process::config::ConfigError;
+use kvasir_process::options::positive;
+use kvasir_process::text::{self, ByteCount, ServerUrl, Span};
+use kvasir_proto::convert::WorkerAddress;
+use kvasir_proto::limits::{NAME_BYTES_MAX, WORKER_RANKS_MAX};
+use kvasir_proto::types::DpRank;
+use kvasir_tiers::manager::ManagerConfig;
+use serde::{Serialize, Serializer};
+use std::convert::Infallible;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Most threads of one storage.
+const THREADS_MAX: usize = 256;
+/// Most sessions at a time.
+const SESSIONS_MAX: usize = 512;
+
+/// What engines of this machine save, and get back. Off unless `blocks-host-bytes` is set.
+#[derive(Debug, Clone, PartialEq, Args, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct BlocksOptions {
+    /// Host memory for blocks that engines of this machine save, such as 8GiB: turns the block manager on. State a
+    /// block's size, too: blocks-bytes, or blocks-layers and blocks-inner-dim
+    #[arg(long, value_name = "BYTES")]
+    pub blocks_host_bytes: Option<ByteCount>,
+    /// Bytes of one block, a multiple of block-size
+    #[arg(long, value_name = "BYTES")]
+    pub blocks_bytes: Option<ByteCount>,
+    /// Layers of the model: with blocks-inner-dim in place of blocks-bytes. A block then has layers x block-size x
+    /// inner-dim x dtype-bytes x outer-dim bytes
+    #[arg(long, value_name = "COUNT")]
+    pub blocks_layers: Option<u32>,
+    /// Elements of a token, in one layer and of one of keys and values: heads times their width
+    #[arg(long, value_name = "COUNT")]
+    pub blocks_inner_dim: Option<u32>,
+    /// 2 for keys and values, 1 where one tensor has both (MLA)
+    #[arg(long, value_name = "COUNT", default_value_t = 2)]
+    pub blocks_outer_dim: u32,
+    /// Bytes of an element: 1, 2, 4, 8 or 16
+    #[arg(long, value_name = "BYTES", default_value_t = 2)]
+    pub blocks_dtype_bytes: u32,
+    /// What elements are, such as bfloat16. Blocks on disk and in volumes are found only by agents with the same model,
+    /// tenant, sizes, blocks-dtype and blocks-layout
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub blocks_dtype: String,
+    /// How the bytes of a block lie, in the engine's words, such as layers-first or a parallel rank: engines that differ in
+    /// it must not share blocks
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub blocks_layout: String,
+    /// The memory: memfd (shared memory that engines of the same user map), a path that begins with / (the same with a file, best
+    /// below /dev/shm), private (engines read and write over gRPC), or locked (private, and never on a swap device)
+    #[arg(long, value_name = "KIND", default_value_t = ArenaSpec(ArenaBacking::Memfd))]
+    #[serde(serialize_with = "text::serialize")]
+    pub blocks_arena: ArenaSpec,
+    /// File for blocks on a local disk; none if not set. A restarted agent finds them there
+    #[arg(long, value_name = "FILE")]
+    pub blocks_disk: Option<PathBuf>,
+    /// Its size; required with blocks-disk
+    #[arg(long, value_name = "BYTES")]
+    pub blocks_disk_bytes: Option<ByteCount>,
+    /// Whether to bypass the page cache, if the file system allows it
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = true)]
+    pub blocks_disk_direct: bool,
+    /// How often a block is saved or found before it is copied to the disk: above 1, blocks that are used once are not
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    pub blocks_disk_offers_min: u64,
+    /// Objects shared by machines, such as s3://bucket/prefix or file:///folder; none if not set
+    #[arg(long, value_name = "URL")]
+    pub blocks_volume: Option<ServerUrl>,
+    /// An option of the volume's store, key=value such as aws_endpoint=http://10.0.0.9:9000; repeat the flag (or put ,
+    /// between) for more. Values are printed nowhere; give keys in the environment or the file
+    #[arg(long, value_name = "OPTION", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub blocks_volume_option: Vec<StoreOption>,
+    /// How much of the volume this agent keeps track of; required with blocks-volume
+    #[arg(long, value_name = "BYTES")]
+    pub blocks_volume_bytes: Option<ByteCount>,
+    /// How often a block is copied or found before it is copied to the volume
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    pub blocks_volume_offers_min: u64,
+    /// Longest time that one transfer to or from the volume takes
+    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(30))]
+    pub blocks_volume_timeout: Span,
+    /// Whether blocks are copied down by themselves; else only when an engine asks for it
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = true)]
+    pub blocks_offload: bool,
+    /// Which unused blocks go first: lineage (those that no other block continues, so that prefixes stay whole), lru or
+    /// tinylfu
+    #[arg(long, value_name = "POLICY", default_value_t = Eviction::default())]
+    #[serde(serialize_with = "text::serialize")]
+    pub blocks_eviction: Eviction,
+    /// Longest time that an engine may take to fill a slot
+    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(60))]
+    pub blocks_lease_max: Span,
+    /// Time between the end of that and the next use of the slot, for writes that were under way
+    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(1))]
+    pub blocks_lease_grace: Span,
+    /// Longest time that a block is pinned
+    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(3_600))]
+    pub blocks_pin_ttl_max: Span,
+    /// Threads of each storage: its transfers at a time, 1 to 256
+    #[arg(long, value_name = "COUNT", default_value_t = 4)]
+    pub blocks_threads: usize,
+    /// Socket file on which blocks are served to processes of the same user, beside the gRPC port; none if not set
+    #[arg(long, value_name = "FILE")]
+    pub blocks_socket: Option<PathBuf>,
+    /// Most sessions of engines at a time, 1 to 512
+    #[arg(long, value_name = "COUNT", default_value_t = 64)]
+    pub blocks_sessions_max: usize,
+    /// Rank of the worker for which the blocks are published
+    #[arg(long, value_name = "RANK", default_value_t = 0)]
+    pub blocks_rank: DpRank,
+}
+
+/// Where the engines' memory is, as configured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArenaSpec(pub ArenaBacking);
+
+impl fmt::Display for ArenaSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            ArenaBacking::Private => f.write_str("private"),
+            ArenaBacking::Locked => f.write_str("locked"),
+            ArenaBacking::Memfd => f.write_str("memfd"),
+            ArenaBacking::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl FromStr for ArenaSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(Self(match text {
+            "private" => ArenaBacking::Private,
+            "locked" => ArenaBacking::Locked,
+            "memfd" => ArenaBacking::Memfd,
+            path if path.starts_with('/') => ArenaBacking::File(path.into()),
+            other => {
+                return Err(format!("{other:?} is not memfd, private, locked or a path from /"));
+            }
+        }))
+    }
+}
+
+/// What is evicted first, as configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Eviction(pub EvictionPolicy);
+
+const POLICIES: [(&str, EvictionPolicy); 3] = [
+    ("lineage", EvictionPolicy::Lineage),
+    ("lru", EvictionPolicy::Lru),
+    ("tinylfu", EvictionPolicy::TinyLfu),
+];
+
+impl fmt::Display for Eviction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = POLICIES.iter().find(|(_, policy)| *policy == self.0);
+        f.write_str(name.map_or("", |(name, _)| name))
+    }
+}
+
+impl FromStr for Eviction {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let policy = POLICIES.iter().find(|(name, _)| *name == text);
+        let policy = policy.map(|(_, policy)| Self(*policy));
+        policy.ok_or_else(|| format!("{text:?} is not lineage, lru or tinylfu"))
+    }
+}
+
+/// An option of a volume's store, `key=value`. The value may be a secret: whatever prints it hides that.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StoreOption(String);
+
+impl StoreOption {
+    /// Key and value; none if it is no such pair.
+    fn expose(&self) -> Option<(&str, &str)> {
+        self.0.split_once('=').filter(|(key, _)| !key.is_empty())
+    }
+}
+
+impl fmt::Display for StoreOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = self.expose().map_or("", |(key, _secret)| key);
+        write!(f, "{key}=***")
+    }
+}
+
+impl fmt::Debug for StoreOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for StoreOption {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// It is checked later, where the error does not repeat it.
+impl FromStr for StoreOption {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl BlocksOptions {
+    /// Checks them, for blocks of `block_size` tokens of a worker. None if the block manager is off.
+    ///
+    /// # Errors
+    /// If one of them is missing or cannot be used; the error names it and the fix.
+    pub(super) fn check(
+        &self,
+        address: &WorkerAddress,
+        block_size: u32,
+    ) -> Result<Option<BlocksConfig>, ConfigError> {
+        let Some(host_bytes) = self.blocks_host_bytes else { return self.check_off() };
+        let (layout, dimensions) = self.layout(block_size)?;
+        let block_bytes = usize::try_from(layout.block_bytes()).unwrap_or(usize::MAX);
+        let blocks = |field, bytes: ByteCount| blocks_of(field, bytes, block_bytes);
+        let mut tiers = KvBlockManagerConfig::new(layout);
+        let mut add = |tier, count, offers_min| {
+            let eviction = self.blocks_eviction.0;
+            let config = TierConfig { eviction, offers_min, ..TierConfig::new(count) };
+            tiers.tiers.insert(tier, config);
+        };
+        add(BlockTier::Host, blocks("blocks-host-bytes", host_bytes)?, 0);
+        let disk = self.disk()?;
+        if let Some((_, bytes)) = &disk {
+            let count = blocks("blocks-disk-bytes", *bytes)?;
+            add(BlockTier::Disk, count, self.blocks_disk_offers_min);
+        }
+        let volume = self.volume()?;
+        if let Some((_, bytes)) = &volume {
+            let count = blocks("blocks-volume-bytes", *bytes)?;
+            add(BlockTier::Volume, count, self.blocks_volume_offers_min);
+        }
+        if self.blocks_rank as usize >= WORKER_RANKS_MAX {
+            let why = format!("is {}, must be 0 to {}", self.blocks_rank, WORKER_RANKS_MAX - 1);
+            return Err(ConfigError::invalid("blocks-rank", why));
+        }
+        Ok(Some(BlocksConfig {
+            manager: self.manager(tiers)?,
+            block_bytes,
+            dimensions,
+            dtype: checked_name("blocks-dtype", &self.blocks_dtype)?,
+            description: self.description(address, block_size, block_bytes)?,
+            arena: self.blocks_arena.0.clone(),
+            disk: disk.map(|(disk, _)| disk),
+            volume: volume.map(|(volume, _)| volume),
+            socket: self.blocks_socket.clone(),
+            rank: self.blocks_rank,
+        }))
+    }
+
+    /// Without memory nothing else makes sense.
+    fn check_off(&self) -> Result<Option<BlocksConfig>, ConfigError> {
+        let set = [
+            ("blocks-bytes", self.blocks_bytes.is_some()),
+            ("blocks-layers", self.blocks_layers.is_some()),
+            ("blocks-inner-dim", self.blocks_inner_dim.is_some()),
+            ("blocks-disk", self.blocks_disk.is_some()),
+            ("blocks-disk-bytes", self.blocks_disk_bytes.is_some()),
+            ("blocks-volume", self.blocks_volume.is_some()),
+            ("blocks-volume-bytes", self.blocks_volume_bytes.is_some()),
+            ("blocks-volume-option", !self.blocks_volume_option.is_empty()),
+            ("blocks-socket", self.blocks_socket.is_some()),
+        ];
+        match set.iter().find(|(_, is_set)| *is_set) {
+            None => Ok(None),
+            Some((field, _)) => {
+                let why = "is set, and the block manager is off: set blocks-host-bytes, too";
+                Err(ConfigError::invalid(*field, why))
+            }
+        }
+    }
+
+    /// What blocks consist of, and whether their parts are known.
+    fn layout(
+        &self,
+        block_size: u32,
+    ) -> Result<(LayoutConfig, Option<LayoutDimensions>), ConfigError> {
+        let whole = LayoutConfig {
+            num_blocks: 1,
+            num_layers: 1,
+            outer_dim: 1,
+            page_size: block_size,
+            inner_dim: 1,
+            dtype_width_bytes: 1,
+            alignment_bytes: 1,
+            base_offset_bytes: 0,
+        };
+        let (layout, dimensions) = match (
+            self.blocks_bytes,
+            self.blocks_layers,
+            self.blocks_inner_dim,
+        ) {
+            (Some(ByteCount(bytes)), None, None) => {
+                let inner_dim = bytes / (block_size as usize).max(1);
+                let inner_dim = u32::try_from(inner_dim).unwrap_or_default();
+                let is_whole = bytes == inner_dim as usize * block_size as usize;
+                if inner_dim == 0 || !is_whole {
+                    let why = format!(
+                        "is {bytes}, must be a multiple of block-size, {block_size}, of less than 4 GiB each"
+                    );
+                    return Err(ConfigError::invalid("blocks-bytes", why));
+                }
+                (LayoutConfig { inner_dim, ..whole }, None)
+            }
+            (None, Some(layers), Some(inner_dim)) => {
+                let (outer_dim, dtype_width_bytes) =
+                    (self.blocks_outer_dim, self.blocks_dtype_bytes);
+                let dimensions =
+                    LayoutDimensions { layers, outer_dim, inner_dim, dtype_width_bytes };
+                let num_layers = layers;
+                let layout =
+                    LayoutConfig { num_layers, outer_dim, inner_dim, dtype_width_bytes, ..whole };
+                (layout, Some(dimensions))
+            }
+            (Some(_), _, _) => {
+                let why =
+                    "does not go with blocks-layers and blocks-inner-dim: leave it or them out";
+                return Err(ConfigError::invalid("blocks-bytes", why));
+            }
+            (None, _, _) => {
+                let why =
+                    "is required with blocks-host-bytes, or blocks-layers and blocks-inner-dim are";
+                return Err(ConfigError::invalid("blocks-bytes", why));
+            }
+        };
+        layout.validate().map_err(|error| {
+            let text = error.to_string();
+            let names = [
+                ("num_layers", "blocks-layers"),
+                ("outer_dim", "blocks-outer-dim"),
+                ("inner_dim", "blocks-inner-dim"),
+                ("dtype_width_bytes", "blocks-dtype-bytes"),
+            ];
+            let named = names.iter().find(|(name, _)| text.contains(name));
+            let (name, field) = named.copied().unwrap_or(("", "blocks-layers"));
+            ConfigError::invalid(field, text.trim_start_matches(name).trim_start())
+        })?;
+        Ok((layout, dimensions))
+    }
+
+    fn disk(&self) -> Result<Option<(DiskFile, ByteCount)>, ConfigError> {
+        let path = self.blocks_disk.clone();
+        let both = pair(("blocks-disk", path), ("blocks-disk-bytes", self.blocks_disk_bytes))?;
+        let is_direct = self.blocks_disk_direct;
+        Ok(both.map(|(path, bytes)| (DiskFile { path, is_direct }, bytes)))
+    }
+
+    fn volume(&self) -> Result<Option<(VolumePlace, ByteCount)>, ConfigError> {
+        let url = self.blocks_volume.clone();
+        let (url, bytes) = (("blocks-volume", url), self.blocks_volume_bytes);
+        let Some((url, bytes)) = pair(url, ("blocks-volume-bytes", bytes))? else {
+            return Ok(None);
+        };
+        let option = |option: &StoreOption| {
+            let why = "is no key=value";
+            let (key, value) =
+                option.expose().ok_or_else(|| ConfigError::invalid("blocks-volume-option", why))?;
+            Ok::<_, ConfigError>((key.to_owned(), value.to_owned()))
+        };
+        let options = self.blocks_volume_option.iter().map(option).collect::<Result<_, _>>()?;
+        let timeout = positive("blocks-volume-timeout", self.blocks_volume_timeout)?;
+        Ok(Some((VolumePlace { url, options, timeout }, bytes)))
+    }
+
+    fn manager(&self, blocks: KvBlockManagerConfig) -> Result<ManagerConfig, ConfigError> {
+        Ok(ManagerConfig {
+            sessions_max: within("blocks-sessions-max", self.blocks_sessions_max, SESSIONS_MAX)?,
+            lease_max: positive("blocks-lease-max", self.blocks_lease_max)?,
+            lease_grace: self.blocks_lease_grace.0,
+            pin_ttl_max: positive("blocks-pin-ttl-max", self.blocks_pin_ttl_max)?,
+            is_offloading: self.blocks_offload,
+            threads: within("blocks-threads", self.blocks_threads, THREADS_MAX)?,
+            ..ManagerConfig::new(blocks)
+        })
+    }
+
+    /// What the bytes of blocks mean: agents that differ in it never see each other's.
+    fn description(
+        &self,
+        WorkerAddress { partition, .. }: &WorkerAddress,
+        block_size: u32,
+        block_bytes: usize,
+    ) -> Result<String, ConfigError> {
+        let (model, tenant) = (partition.model(), partition.tenant());
+        let dtype = checked_name("blocks-dtype", &self.blocks_dtype)?;
+        let layout = checked_name("blocks-layout", &self.blocks_layout)?;
+        let parts = match (self.blocks_layers, self.blocks_inner_dim) {
+            (Some(layers), Some(inner_dim)) => {
+                let (outer_dim, width) = (self.blocks_outer_dim, self.blocks_dtype_bytes);
+                format!(", {layers} layers of {outer_dim} x {inner_dim} elements of {width} bytes")
+            }
+            _ => String::new(),
+        };
+        Ok(format!(
+            "model {model:?}, tenant {tenant:?}, {block_size} tokens and {block_bytes} bytes a block{parts}, dtype \
+             {dtype:?}, layout {layout:?}"
+        ))
+    }
+}
+
+/// A word of the operator's.
+fn checked_name(field: &'static str, name: &str) -> Result<String, ConfigError> {
+    let (bytes, limit) = (name.len(), NAME_BYTES_MAX);
+    if bytes > limit || name.chars().any(char::is_control) {
+        let why = format!("must have {limit} bytes at most, and no control character");
+        return Err(ConfigError::invalid(field, why));
+    }
+    Ok(name.to_owned())
+}
+
+/// Two options that need one another.
+fn pair<A, B>(
+    (first, a): (&'static str, Option<A>),
+    (second, b): (&'static str, Option<B>),
+) -> Result<Option<(A, B)>, ConfigError> {
+    match (a, b) {
+        (None, None) => Ok(None),
+        (Some(a), Some(b)) => Ok(Some((a, b))),
+        (Some(_), None) => {
+            Err(ConfigError::invalid(second, format!("is required with {first}: state a size")))
+        }
+        (None, Some(_)) => {
+            Err(ConfigError::invalid(first, format!("is required with {second}: state a place")))
+        }
+    }
+}
+
+/// How many blocks fit.
+fn blocks_of(
+    field: &'static str,
+    ByteCount(bytes): ByteCount,
+    block_bytes: usize,
+) -> Result<u32, ConfigError> {
+    let stride = block_bytes.checked_next_multiple_of(SLOT_ALIGNMENT_BYTES).unwrap_or(usize::MAX);
+    match u32::try_from(bytes / stride) {
+        Ok(0) => {
+            let why = format!("is {bytes}, and one block takes {stride} bytes: give more");
+            Err(ConfigError::invalid(field, why))
+        }
+        Ok(blocks) => Ok(blocks),
+        Err(_) => {
+            let (count, max) = (bytes / stride, u32::MAX);
+            let why = format!("has room for {count} blocks, the limit is {max}: give less");
+            Err(ConfigError::invalid(field, why))
+        }
+    }
+}
+
+fn within(field: &'static str, count: usize, max: usize) -> Result<usize, ConfigError> {
+    if (1..=max).contains(&count) {
+        return Ok(count);
+    }
+    Err(ConfigError::invalid(field, format!("is {count}, must be 1 to {max}")))
+}
+
+#[cfg(test)]
+#[path = "blocks_test.rs"]
+mod tests;

@@ -1,0 +1,23 @@
+//! In place of the options of the block manager, in builds without the feature `blocks`.
+
+use crate::blocks::BlocksConfig;
+use clap::Args;
+use kvasir_process::config::ConfigError;
+use kvasir_proto::convert::WorkerAddress;
+use serde::Serialize;
+
+/// No options.
+#[derive(Debug, Clone, PartialEq, Eq, Args, Serialize)]
+pub struct BlocksOptions {}
+
+impl BlocksOptions {
+    /// There is no block manager.
+    #[expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "as the real one")]
+    pub(super) const fn check(
+        &self,
+        _address: &WorkerAddress,
+        _block_size: u32,
+    ) -> Result<Option<BlocksConfig>, ConfigError> {
+        Ok(None)
+    }
+}

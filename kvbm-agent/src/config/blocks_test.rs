@@ -1,0 +1,199 @@
+use super::*;
+use crate::config::{PROGRAM, read};
+use kvasir_process::config::Action;
+use std::ffi::OsString;
+use std::time::Duration;
+
+const FEW: [&str; 6] = [
+    PROGRAM,
+    "--worker-id=w",
+    "--model=m",
+    "--block-size=16",
+    "--indexers=127.0.0.1:1",
+    "--blocks-host-bytes=1MiB",
+];
+
+fn refusal(arguments: &[&str]) -> String {
+    let arguments = [&FEW[..], arguments].concat();
+    read(arguments.iter().map(OsString::from)).expect_err("refused").to_string()
+}
+
+fn blocks(arguments: &[&str]) -> BlocksConfig {
+    let arguments = [&FEW[..], arguments].concat();
+    match read(arguments.iter().map(OsString::from)) {
+        Ok(Action::Run(config)) => config.agent.blocks.expect("a block manager"),
+        other => panic!("{arguments:?}: {other:?}"),
+    }
+}
+
+fn counts(config: &BlocksConfig) -> Vec<(BlockTier, u32)> {
+    config.manager.blocks.tiers.iter().map(|(tier, at)| (*tier, at.blocks)).collect()
+}
+
+#[test]
+fn the_block_manager_is_off_unless_it_has_memory() {
+    let off = FEW[..5].iter().map(OsString::from);
+    let Ok(Action::Run(config)) = read(off) else { panic!("refused") };
+    assert!(config.agent.blocks.is_none());
+    let alone = [&FEW[..5], &["--blocks-socket=/run/blocks"]].concat();
+    let refused = read(alone.iter().map(OsString::from)).expect_err("refused").to_string();
+    let why = "blocks-socket: is set, and the block manager is off: set blocks-host-bytes, too";
+    assert_eq!(refused, why);
+}
+
+#[test]
+fn sizes_become_blocks_of_whole_slots() {
+    let config = blocks(&[
+        "--blocks-bytes=6KiB",
+        "--blocks-disk=/tmp/blocks",
+        "--blocks-disk-bytes=10MiB",
+        "--blocks-volume=file:///tmp/volume",
+        "--blocks-volume-bytes=20MiB",
+        "--blocks-disk-offers-min=2",
+        "--blocks-eviction=lru",
+    ]);
+    let expected = [(BlockTier::Host, 128), (BlockTier::Disk, 1_280), (BlockTier::Volume, 2_560)];
+    assert_eq!(counts(&config), expected, "each takes 8 KiB");
+    assert_eq!((config.block_bytes, config.dimensions), (6 << 10, None));
+    let disk = config.manager.blocks.tiers[&BlockTier::Disk];
+    assert_eq!((disk.offers_min, disk.eviction), (2, EvictionPolicy::Lru));
+    assert_eq!(config.manager.lease_max, Duration::from_secs(60));
+    assert_eq!(config.arena, ArenaBacking::Memfd);
+}
+
+#[test]
+fn a_block_is_stated_by_its_parts() {
+    let parts = ["--blocks-layers=2", "--blocks-inner-dim=64", "--blocks-dtype=bfloat16"];
+    let config = blocks(&parts);
+    assert_eq!(config.block_bytes, 2 * 16 * 64 * 2 * 2);
+    let dimensions =
+        LayoutDimensions { layers: 2, outer_dim: 2, inner_dim: 64, dtype_width_bytes: 2 };
+    assert_eq!(config.dimensions, Some(dimensions));
+    assert_eq!(counts(&config), [(BlockTier::Host, 128)]);
+    assert!(config.description.contains("dtype \"bfloat16\""), "{}", config.description);
+}
+
+/// Whatever changes what bytes mean changes the name under which disks and volumes have them.
+#[test]
+fn blocks_of_another_model_layout_or_dtype_have_another_fingerprint() {
+    let parts = ["--blocks-layers=2", "--blocks-inner-dim=64"];
+    let same = blocks(&parts).fingerprint();
+    assert_eq!(same, blocks(&[&parts[..], &["--blocks-threads=9"]].concat()).fingerprint());
+    let others: [&[&str]; 8] = [
+        &["--model=n"],
+        &["--tenant=t"],
+        &["--block-size=32"],
+        &["--blocks-outer-dim=1"],
+        &["--blocks-dtype=bfloat16"],
+        &["--blocks-layout=layers-first"],
+        &["--blocks-dtype-bytes=4"],
+        &["--blocks-outer-dim=1", "--blocks-dtype-bytes=4"],
+    ];
+    let mut seen = vec![same];
+    for other in others {
+        // Of two flags that may be given once, the later would be refused: the earlier one goes.
+        let name = other[0].split_once('=').expect("a value").0;
+        let few = FEW.iter().copied().filter(|flag| !flag.starts_with(name));
+        let arguments: Vec<_> =
+            few.chain(parts).chain(other.iter().copied()).map(OsString::from).collect();
+        let Ok(Action::Run(config)) = read(arguments) else { panic!("{other:?}") };
+        let fingerprint = config.agent.blocks.expect("a block manager").fingerprint();
+        assert!(!seen.contains(&fingerprint), "{other:?}");
+        seen.push(fingerprint);
+    }
+}
+
+#[test]
+fn what_is_missing_or_wrong_is_named_with_the_fix() {
+    let size = "--blocks-bytes=4KiB";
+    for (arguments, expected) in [
+        (
+            &[][..],
+            "blocks-bytes: is required with blocks-host-bytes, or blocks-layers and blocks-inner-dim are",
+        ),
+        (&["--blocks-layers=2"], "blocks-bytes: is required with blocks-host-bytes, or"),
+        (&[size, "--blocks-layers=2"], "blocks-bytes: does not go with blocks-layers"),
+        (&["--blocks-bytes=100"], "blocks-bytes: is 100, must be a multiple of block-size, 16"),
+        (&["--blocks-bytes=0"], "blocks-bytes: is 0, must be a multiple of block-size, 16"),
+        (
+            &["--blocks-bytes=2MiB"],
+            "blocks-host-bytes: is 1048576, and one block takes 2097152 bytes: give more",
+        ),
+        (&["--blocks-layers=0", "--blocks-inner-dim=1"], "blocks-layers: must not be 0"),
+        (
+            &["--blocks-layers=1", "--blocks-inner-dim=1", "--blocks-outer-dim=3"],
+            "blocks-outer-dim: is 3, the limit is 2",
+        ),
+        (
+            &["--blocks-layers=1", "--blocks-inner-dim=1", "--blocks-dtype-bytes=3"],
+            "blocks-dtype-bytes: is 3, which is not a power of two",
+        ),
+        (
+            &["--blocks-layers=4294967295", "--blocks-inner-dim=4294967295"],
+            "blocks-layers: block_bytes overflows 64 bits",
+        ),
+        (
+            &[size, "--blocks-disk=/x"],
+            "blocks-disk-bytes: is required with blocks-disk: state a size",
+        ),
+        (
+            &[size, "--blocks-disk-bytes=1MiB"],
+            "blocks-disk: is required with blocks-disk-bytes: state a place",
+        ),
+        (&[size, "--blocks-volume=s3://x"], "blocks-volume-bytes: is required with blocks-volume"),
+        (&[size, "--blocks-threads=0"], "blocks-threads: is 0, must be 1 to 256"),
+        (&[size, "--blocks-sessions-max=513"], "blocks-sessions-max: is 513, must be 1 to 512"),
+        (&[size, "--blocks-lease-max=0s"], "blocks-lease-max: is 0s, must be longer"),
+        (&[size, "--blocks-rank=1024"], "blocks-rank: is 1024, must be 0 to 1023"),
+        (
+            &[size, "--source=endpoint=tcp://a:1"],
+            "consolidate: is required with blocks-host-bytes and source",
+        ),
+        (
+            &[size, "--source=endpoint=tcp://a:1", "--consolidate", "--sources-max=1"],
+            "sources-max: 1 is less than the 1 of source and the block manager",
+        ),
+        (&[size, "--blocks-arena=x"], "\"x\" is not memfd, private, locked or a path from /"),
+        (&[size, "--blocks-eviction=x"], "\"x\" is not lineage, lru or tinylfu"),
+    ] {
+        let refused = refusal(arguments);
+        assert!(refused.contains(expected), "{arguments:?}: {refused}");
+    }
+}
+
+#[test]
+fn keys_of_a_volume_are_printed_nowhere() {
+    let volume = [
+        "--blocks-bytes=4KiB",
+        "--blocks-volume=s3://user:hidden@bucket/prefix",
+        "--blocks-volume-bytes=1GiB",
+        "--blocks-volume-option=aws_secret_access_key=hidden,aws_region=hidden",
+    ];
+    let config = blocks(&volume);
+    let place = config.volume.as_ref().expect("a volume");
+    let pair = |key: &str| (key.to_owned(), "hidden".to_owned());
+    assert_eq!(place.options, [pair("aws_secret_access_key"), pair("aws_region")]);
+    assert!(!format!("{config:?}").contains("hidden"), "{config:?}");
+    let arguments = [&FEW[..], &volume, &["--print-config"]].concat();
+    let Ok(Action::Print(text)) = read(arguments.iter().map(OsString::from)) else {
+        panic!("nothing is printed")
+    };
+    assert!(!text.contains("hidden"), "{text}");
+    assert!(text.contains("aws_secret_access_key=***"), "{text}");
+    let wrong = ["--blocks-volume-option=hidden", "--blocks-volume-bytes=1GiB"];
+    let refused = refusal(&[&volume[..1], &["--blocks-volume=s3://x"], &wrong].concat());
+    assert_eq!(refused, "blocks-volume-option: is no key=value");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_shows_no_key() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("agent.toml");
+    for line in ["aws_secret_access_key=hidden", "blocks-volume-option = [\"key=hidden\""] {
+        std::fs::write(&path, format!("{line} \"\n")).expect("a file");
+        let config = format!("--config={}", path.display());
+        let refused = refusal(&[&config]);
+        assert!(refused.contains("TOML parse error"), "{refused}");
+        assert!(!refused.contains("hidden"), "{refused}");
+    }
+}

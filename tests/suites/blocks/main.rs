@@ -1,0 +1,12 @@
+//! The block manager of an agent, as processes over gRPC and a socket file: what engines save they get back, and the index
+//! knows which tier has it, whatever is killed.
+
+mod engine;
+mod joined;
+mod lost;
+mod place;
+mod refusals;
+mod restart;
+mod saved;
+mod slow;
+mod stop;
