@@ -58,6 +58,7 @@ pub(super) fn start(
     if let (Some(blocks), Some(source)) = (blocks, of_blocks) {
         let publishing = Arc::clone(blocks).publish(source, stop.clone());
         tasks.spawn("blocks", async { Ok(publishing.await?) });
+        tasks.spawn("volume search", Arc::clone(blocks).search_volume(stop.clone()));
     }
     for relay in relays {
         tasks.spawn("relay", relay.run(common.clone(), stop.clone()));

@@ -70,6 +70,11 @@ impl Blocks {
     }
 
     /// Never called.
+    pub fn search_volume(self: Arc<Self>, _stop: CancellationToken) -> Ready<()> {
+        match *self {}
+    }
+
+    /// Never called.
     pub const fn stop(&self, _deadline: Instant) -> Ready<bool> {
         match *self {}
     }

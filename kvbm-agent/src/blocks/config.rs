@@ -42,6 +42,8 @@ pub struct VolumePlace {
     pub options: Vec<(String, String)>,
     /// Longest time of one transfer.
     pub timeout: Duration,
+    /// Time between two searches for blocks of other agents; none for one search at the start.
+    pub search_interval: Option<Duration>,
 }
 
 /// Keys are not shown.

@@ -6,7 +6,7 @@
 //! - `messages`: its values on the wire. `status`: its refusals. `verdicts`: whether to load, as engines asked it.
 //! - `sessions`: who is there. `checks`: turns of calls that block. `shared`, `opened`, `held`, `service`: the calls of
 //!   `BlockManager`.
-//! - `source`: what is registered where, for the index.
+//! - `source`: what is registered where, for the index. `volume`: what a volume has already.
 
 mod checks;
 mod config;
@@ -22,6 +22,7 @@ mod source;
 mod status;
 mod storages;
 mod verdicts;
+mod volume;
 
 pub use config::{
     ArenaBacking, BlocksConfig, DiskFile, LayoutDimensions, SLOT_ALIGNMENT_BYTES, VolumePlace,

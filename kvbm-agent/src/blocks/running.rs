@@ -2,7 +2,9 @@
 
 use super::shared::BlockManagerService;
 use super::source::BlockSource;
-use super::{BlocksConfig, BlocksError, VerdictCounts, storages};
+use super::storages::{self, Opened};
+use super::volume::VolumeSearch;
+use super::{BlocksConfig, BlocksError, VerdictCounts};
 use kvasir_blocks::{BlockTier, Route};
 use kvasir_feed::hub::{Hub, HubError};
 use kvasir_memory::shared::HEADER_BYTES;
@@ -29,6 +31,7 @@ const STOP_PART: u32 = 3;
 pub struct Blocks {
     manager: Arc<KvBlockManager>,
     service: Arc<BlockManagerService>,
+    search: Option<VolumeSearch>,
     stop_calls: CancellationToken,
 }
 
@@ -48,11 +51,11 @@ impl Blocks {
         let (opening, runtime) = (config.clone(), Handle::current());
         // A panic is in the log.
         let opened = spawn_blocking(move || {
-            let (storages, mapped) = storages::open(&opening, runtime)?;
+            let Opened { storages, mapped, search } = storages::open(&opening, runtime)?;
             let manager = KvBlockManager::start(opening.manager, &storages)?;
-            Ok::<_, BlocksError>((manager, mapped))
+            Ok::<_, BlocksError>((manager, mapped, search))
         });
-        let (manager, mapped) = opened.await.map_err(|_panic| BlocksError::Panic)??;
+        let (manager, mapped, search) = opened.await.map_err(|_panic| BlocksError::Panic)??;
         let manager = Arc::new(manager);
         let arena = mapped.map(|mapped| pb::BlockArena {
             path: mapped.path.to_string_lossy().into_owned(),
@@ -62,7 +65,7 @@ impl Blocks {
         let stop_calls = CancellationToken::new();
         let (of_service, stop) = (Arc::clone(&manager), stop_calls.clone());
         let service = BlockManagerService::new(of_service, address, (config, arena), stop);
-        Ok((Self { manager, service: Arc::new(service), stop_calls }, socket))
+        Ok((Self { manager, service: Arc::new(service), search, stop_calls }, socket))
     }
 
     /// Adds the service to those of a port.
@@ -99,6 +102,14 @@ impl Blocks {
     ) -> Result<(), FeedTaken> {
         source.run(self.manager.events()?, stop).await;
         Ok(())
+    }
+
+    /// Finds the blocks that the volume has already, until `stop` is cancelled.
+    pub async fn search_volume(self: Arc<Self>, stop: CancellationToken) {
+        match self.search.clone() {
+            Some(search) => search.run(Arc::clone(&self.manager), stop).await,
+            None => stop.cancelled().await,
+        }
     }
 
     /// Figures of this moment.

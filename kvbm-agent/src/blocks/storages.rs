@@ -1,6 +1,7 @@
 //! The storages of the tiers, opened. All of it blocks.
 
 use super::config::SLOT_ALIGNMENT_BYTES;
+use super::volume::VolumeSearch;
 use super::{ArenaBacking, BlocksConfig, BlocksError};
 use kvasir_blocks::BlockTier;
 use kvasir_memory::{
@@ -25,11 +26,16 @@ pub(super) struct MappedArena {
     pub(super) stride_bytes: usize,
 }
 
-/// Opens what is configured. Returns also what engines map, if they can.
-pub(super) fn open(
-    config: &BlocksConfig,
-    runtime: Handle,
-) -> Result<(TierStorages, Option<MappedArena>), BlocksError> {
+/// What is configured, opened.
+pub(super) struct Opened {
+    pub(super) storages: TierStorages,
+    /// What engines map, if they can.
+    pub(super) mapped: Option<MappedArena>,
+    pub(super) search: Option<VolumeSearch>,
+}
+
+/// Opens what is configured.
+pub(super) fn open(config: &BlocksConfig, runtime: Handle) -> Result<Opened, BlocksError> {
     let slots = |tier| config.manager.blocks.tiers.get(&tier).map_or(0, |at| at.blocks);
     let layout =
         SlotLayout::aligned(config.block_bytes, SLOT_ALIGNMENT_BYTES, slots(BlockTier::Host))?;
@@ -55,8 +61,12 @@ pub(super) fn open(
         );
         storages.disk = Some(opened.into());
     }
-    storages.volume = volume(config, runtime)?;
-    Ok((storages, mapped))
+    let search = volume(config)?;
+    storages.volume = search.as_ref().map(|VolumeSearch { volume, timeout, .. }| {
+        let volume = Arc::clone(volume);
+        Arc::new(ObjectStorage::new(volume, runtime, *timeout)) as Arc<dyn Storage>
+    });
+    Ok(Opened { storages, mapped, search })
 }
 
 fn region(
@@ -78,7 +88,7 @@ fn region(
     Ok((Box::new(shared), Some(path)))
 }
 
-fn volume(config: &BlocksConfig, runtime: Handle) -> Result<Option<Arc<dyn Storage>>, BlocksError> {
+fn volume(config: &BlocksConfig) -> Result<Option<VolumeSearch>, BlocksError> {
     let Some(place) = &config.volume else { return Ok(None) };
     let descriptor = VolumeDescriptor {
         name: VOLUME.to_owned(),
@@ -88,5 +98,6 @@ fn volume(config: &BlocksConfig, runtime: Handle) -> Result<Option<Arc<dyn Stora
         block_bytes: config.block_bytes,
     };
     let volume = Volumes::new().register_volume(&descriptor)?;
-    Ok(Some(Arc::new(ObjectStorage::new(volume, runtime, place.timeout))))
+    let (timeout, interval) = (place.timeout, place.search_interval);
+    Ok(Some(VolumeSearch { volume, timeout, interval }))
 }

@@ -90,6 +90,9 @@ pub struct BlocksOptions {
     /// Longest time that one transfer to or from the volume takes
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(30))]
     pub blocks_volume_timeout: Span,
+    /// How often the volume is searched for blocks that other agents stored; 0s for once, at the start
+    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(600))]
+    pub blocks_volume_search_interval: Span,
     /// Whether blocks are copied down by themselves; else only when an engine asks for it
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = true)]
     pub blocks_offload: bool,
@@ -378,7 +381,8 @@ impl BlocksOptions {
         };
         let options = self.blocks_volume_option.iter().map(option).collect::<Result<_, _>>()?;
         let timeout = positive("blocks-volume-timeout", self.blocks_volume_timeout)?;
-        Ok(Some((VolumePlace { url, options, timeout }, bytes)))
+        let search_interval = Some(self.blocks_volume_search_interval.0).filter(|at| !at.is_zero());
+        Ok(Some((VolumePlace { url, options, timeout, search_interval }, bytes)))
     }
 
     fn manager(&self, blocks: KvBlockManagerConfig) -> Result<ManagerConfig, ConfigError> {

@@ -1,11 +1,11 @@
 use crate::engine::{Engine, bytes_of, hashes, identities, over_socket, over_tcp, prompt};
-use crate::place::{BLOCK_BYTES, Chain, DISK_BLOCKS, HOST_BLOCKS, PATIENCE, Place};
+use crate::place::{BLOCK_BYTES, Chain, DISK_BLOCKS, HOST_BLOCKS, LOOK, PATIENCE, Place};
 use anyhow::{Context, Result};
 use kvasir_proto::pb;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// Chains that the tiers have, as the index shows them: host is 1, disk 2. A chain begins at the first block whose parent
 /// is nowhere.
@@ -137,6 +137,40 @@ async fn what_the_disk_has_no_room_for_comes_back_from_the_volume() -> Result<()
     let expected = until_equal(&place, &mut engine, &prompts).await?;
     assert!(expected.len() <= 3 * HOST_BLOCKS, "{} in host memory and on disk", expected.len());
     place.stop().await;
+    Ok(())
+}
+
+/// A volume outlives its agents: one that begins with nothing finds what another one stored there, and so does one that runs
+/// already.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_agents_find_what_is_in_the_volume() -> Result<()> {
+    let volume = tempfile::tempdir()?;
+    let url = format!("file://{}", volume.path().display());
+    let flags = ["--blocks-volume", &url, "--blocks-volume-bytes", "1MiB"];
+    let searching = [&flags[..], &["--blocks-volume-search-interval", "100ms"]].concat();
+    let (first, running) = (Place::start(&flags).await?, Place::start(&searching).await?);
+    let mut engine = Engine::open(over_socket(&first.socket()).await?).await?;
+    let prompts: Vec<_> = (1..=3).map(|number| prompt(number, 4)).collect();
+    for locals in &prompts {
+        engine.save(locals).await?;
+    }
+    engine.until_copied().await?;
+    first.stop().await;
+    for place in [running, Place::start(&flags).await?] {
+        let mut engine = Engine::open(over_socket(&place.socket()).await?).await?;
+        for locals in &prompts {
+            let last = *hashes(locals).last().context("a block")?;
+            let in_volume = async {
+                while engine.tiers(last).await? != [pb::BlockTier::Volume] {
+                    sleep(LOOK).await;
+                }
+                anyhow::Ok(())
+            };
+            timeout(PATIENCE, in_volume).await.context("the block is never found")??;
+            assert_eq!(engine.load(locals).await?, 4, "and the bytes are right");
+        }
+        place.stop().await;
+    }
     Ok(())
 }
 

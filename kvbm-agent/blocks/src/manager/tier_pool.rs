@@ -82,6 +82,12 @@ impl TierPool {
         each!(self, pool => wrapped(pool, sequences))
     }
 
+    /// As [`BlockPool::contains`].
+    #[must_use]
+    pub fn contains(&self, sequence: SequenceHash) -> bool {
+        each!(self, pool => pool.contains(sequence))
+    }
+
     /// As [`BlockPool::slot_state`].
     #[must_use]
     pub fn slot_state(&self, slot: SlotId) -> Option<SlotState> {

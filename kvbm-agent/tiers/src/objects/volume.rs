@@ -319,15 +319,20 @@ impl Volume {
         }
     }
 
-    /// All blocks by their headers, as they come: what a manager's volume tier is filled with after a restart. Damaged objects
-    /// are left out.
-    pub fn blocks(self: &Arc<Self>) -> impl Stream<Item = Result<Sealed, TransferError>> + Send {
+    /// All blocks but those whose sequence hashes are known, by their headers, as they come: what a manager's volume tier is
+    /// filled with. Damaged objects are left out.
+    pub fn blocks_but(
+        self: &Arc<Self>,
+        is_known: impl Fn(u64) -> bool + Send,
+    ) -> impl Stream<Item = Result<Sealed, TransferError>> + Send {
         let volume = Arc::clone(self);
+        let is_new =
+            move |name: &Result<u64, _>| ready(!name.as_ref().is_ok_and(|at| is_known(*at)));
         let find = move |name: Result<u64, TransferError>| {
             let volume = Arc::clone(&volume);
             async move { volume.find(name?).await }
         };
-        let found = self.list().map(find).buffer_unordered(HEADERS_AT_A_TIME);
+        let found = self.list().filter(is_new).map(find).buffer_unordered(HEADERS_AT_A_TIME);
         found.filter(|found| ready(!found.as_ref().is_err_and(is_no_block)))
     }
 

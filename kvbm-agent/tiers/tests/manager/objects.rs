@@ -62,7 +62,7 @@ impl Shelf for Objects {
     }
 
     fn blocks(&self) -> Vec<Sealed> {
-        now(self.volume.blocks().try_collect()).expect("headers")
+        now(self.volume.blocks_but(|_| false).try_collect()).expect("headers")
     }
 
     fn edit(&self, sequence: SequenceHash, change: &dyn Fn(&mut Vec<u8>)) {
