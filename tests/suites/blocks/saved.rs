@@ -140,6 +140,14 @@ async fn what_the_disk_has_no_room_for_comes_back_from_the_volume() -> Result<()
     Ok(())
 }
 
+/// Waits until the volume has a block, and nobody else.
+async fn until_in_volume(engine: &mut Engine, sequence: u64) -> Result<()> {
+    while engine.tiers(sequence).await? != [pb::BlockTier::Volume] {
+        sleep(LOOK).await;
+    }
+    Ok(())
+}
+
 /// A volume outlives its agents: one that begins with nothing finds what another one stored there, and so does one that runs
 /// already.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -160,13 +168,9 @@ async fn other_agents_find_what_is_in_the_volume() -> Result<()> {
         let mut engine = Engine::open(over_socket(&place.socket()).await?).await?;
         for locals in &prompts {
             let last = *hashes(locals).last().context("a block")?;
-            let in_volume = async {
-                while engine.tiers(last).await? != [pb::BlockTier::Volume] {
-                    sleep(LOOK).await;
-                }
-                anyhow::Ok(())
-            };
-            timeout(PATIENCE, in_volume).await.context("the block is never found")??;
+            timeout(PATIENCE, until_in_volume(&mut engine, last))
+                .await
+                .context("never found")??;
             assert_eq!(engine.load(locals).await?, 4, "and the bytes are right");
         }
         place.stop().await;
