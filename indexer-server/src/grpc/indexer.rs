@@ -9,7 +9,7 @@ use super::{
 use kvasir_access::Role;
 use kvasir_process::{
     access::{audit, check_adapters, check_partition, check_worker, denied},
-    port::{client, principal},
+    port::{client, principal, quota, take_query},
 };
 use kvasir_proto::{
     convert::{self, DumpQuery, ListQuery, Placement, Registration, WorkerAddress},
@@ -133,9 +133,11 @@ impl Indexer for IndexerService {
         &self,
         request: Request<pb::RecordPlacementRequest>,
     ) -> Reply<pb::RecordPlacementResponse> {
-        let principal = principal(&request)?;
+        let (principal, quota) = (principal(&request)?, quota(&request));
         let placement = Placement::try_from(request.into_inner()).map_err(status)?;
-        check_partition(&principal, &placement.address.partition)?;
+        let partition = &placement.address.partition;
+        check_partition(&principal, partition)?;
+        take_query(quota.as_ref(), partition.tenant())?;
         let recorded = self.parts.ingest.place(placement).await.map_err(status)?;
         // A prompt has at most QUERY_BLOCKS_MAX blocks.
         let count = |blocks| u32::try_from(blocks).unwrap_or(u32::MAX);

@@ -173,6 +173,10 @@ fn fresh_file(path: &Path) -> Result<File, AllocateError> {
             if (ours.dev(), ours.ino()) != (named.dev(), named.ino()) {
                 return Err(in_use());
             }
+            if !is_memory(&left, named.len()) {
+                let reason = "it was not made by an agent: give another path, or move it away";
+                return Err(AllocateError::Foreign { path: name, reason: reason.to_owned() });
+            }
             fs::remove_file(path).map_err(error)?;
         }
         Err(missing) if missing.kind() == io::ErrorKind::NotFound => {}
@@ -183,6 +187,14 @@ fn fresh_file(path: &Path) -> Result<File, AllocateError> {
     })?;
     lock(&file)?;
     Ok(file)
+}
+
+/// Whether a file was made here; one that was cut off before its header was written is empty, or has zeros there.
+fn is_memory(file: &File, bytes: u64) -> bool {
+    let mut magic = [0; MAGIC.len()];
+    bytes == 0
+        || file.read_exact_at(&mut magic, 0).is_ok()
+            && (magic == MAGIC || magic == [0; MAGIC.len()])
 }
 
 fn fill(file: &File, layout: SlotLayout, end: usize) -> io::Result<Mapping> {

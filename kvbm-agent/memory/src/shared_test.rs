@@ -85,7 +85,7 @@ fn a_file_has_one_owner_and_outlives_a_crash() {
     assert!(path.exists());
     drop(owner);
     // What a killed owner left.
-    fs::write(&path, b"left").expect("a file");
+    fs::write(&path, super::header(LAYOUT)).expect("a file");
     let owner = SharedStorage::create(&backing, LAYOUT).expect("a fresh file");
     assert_eq!(SharedStorage::open(&path).expect("an arena").layout(), LAYOUT);
     drop(owner);
@@ -109,6 +109,17 @@ fn what_is_no_arena_is_refused() {
     header[8] = 1;
     header[12] = 1;
     assert!(refused(&header).contains("begin at"));
+}
+
+/// A mistyped path costs nobody's file.
+#[test]
+fn a_file_of_others_is_not_replaced() {
+    let folder = folder();
+    let path = folder.path().join("model.safetensors");
+    fs::write(&path, b"weights of a model").expect("a file");
+    let outcome = SharedStorage::create(&Backing::File(path.clone()), LAYOUT).map(drop);
+    assert!(matches!(outcome, Err(AllocateError::Foreign { .. })), "{outcome:?}");
+    assert_eq!(fs::read(&path).expect("it is there"), b"weights of a model");
 }
 
 #[test]

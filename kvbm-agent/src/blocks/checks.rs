@@ -5,30 +5,43 @@ use kvasir_proto::code::ErrorCode;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 /// Most calls that read bytes at a time; further ones wait.
 const CHECKS_MAX: usize = 8;
+/// Most of these that wait, each with its message in memory: of Write, up to 4 MiB. Further ones are refused.
+const CHECKS_WAITING_MAX: usize = 64;
 
 /// Turns of calls that read bytes.
 #[derive(Debug, Clone)]
-pub(super) struct Checks(Arc<Semaphore>);
+pub(super) struct Checks {
+    turns: Arc<Semaphore>,
+    places: Arc<Semaphore>,
+}
 
 impl Checks {
     pub(super) fn new() -> Self {
-        Self(Arc::new(Semaphore::new(CHECKS_MAX)))
+        let semaphore = |permits| Arc::new(Semaphore::new(permits));
+        Self { turns: semaphore(CHECKS_MAX), places: semaphore(CHECKS_MAX + CHECKS_WAITING_MAX) }
     }
 
-    /// Runs what blocks on a thread of its own, in its turn.
+    /// Runs what blocks on a thread of its own, in its turn. It is told once nobody waits for it any more.
     pub(super) async fn run<T: Send + 'static>(
         &self,
-        check: impl FnOnce() -> T + Send + 'static,
+        check: impl FnOnce(&CancellationToken) -> T + Send + 'static,
     ) -> Result<T, Status> {
-        let turn = Arc::clone(&self.0).acquire_owned().await;
+        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_full| {
+            let text = "too many calls that read or write bytes wait already: ask later";
+            failed(ErrorCode::ResourceExhausted, text)
+        })?;
+        let abandoned = CancellationToken::new();
+        let _guard = abandoned.clone().drop_guard();
+        let turn = Arc::clone(&self.turns).acquire_owned().await;
         let turn = turn.map_err(|closed| failed(ErrorCode::Internal, closed))?;
         let checked = spawn_blocking(move || {
-            let _turn = turn;
-            check()
+            let _turn = (turn, place);
+            check(&abandoned)
         });
         checked.await.map_err(|_panic| failed(ErrorCode::Internal, "the agent failed: see its log"))
     }

@@ -4,7 +4,7 @@ use super::checks::Checks;
 use super::messages;
 use super::sessions::Open;
 use super::shared::{BlockManagerService, READS_MAX};
-use super::status::{failed, of_read};
+use super::status::{failed, no_session, of_read, stopping};
 use bytes::Bytes;
 use kvasir_blocks::{Priority, SlotId};
 use kvasir_proto::code::ErrorCode;
@@ -25,6 +25,8 @@ use tonic::Status;
 const PARTS_QUEUED_MAX: usize = 2;
 /// A client of Read that takes nothing for this long is cut off.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest wait for room for the reason why a Read ended early.
+const LAST_WORD_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) type ReadStream = ReceiverStream<Result<pb::ReadResponse, Status>>;
 
@@ -34,7 +36,7 @@ impl BlockManagerService {
         open: Arc<Open>,
         write: BlockWrite,
     ) -> Result<(), Status> {
-        let written = self.checks.run(move || {
+        let written = self.checks.run(move |_abandoned| {
             let BlockWrite { slot, offset_bytes, data, .. } = write;
             open.session.write(SlotId(slot), offset_bytes, &data)
         });
@@ -46,7 +48,7 @@ impl BlockManagerService {
         open: Arc<Open>,
         commits: Commits,
     ) -> Result<pb::CommitResponse, Status> {
-        let checked = self.checks.run(move || {
+        let committing = self.checks.run(move |abandoned| {
             let commit = |block: &BlockCommit| {
                 let commit = Commit {
                     identity: messages::read_key(&block.key),
@@ -58,9 +60,12 @@ impl BlockManagerService {
                     Err(error) => messages::not_committed(&error),
                 }
             };
-            commits.blocks.iter().map(commit).collect()
+            // Nobody would be told of further ones.
+            let blocks = commits.blocks.iter().take_while(|_| !abandoned.is_cancelled());
+            let blocks = blocks.map(commit).collect();
+            Committed { open: Arc::clone(&open), blocks }
         });
-        Ok(pb::CommitResponse { blocks: checked.await? })
+        Ok(pb::CommitResponse { blocks: committing.await?.told() })
     }
 
     pub(super) async fn verify_all(
@@ -68,7 +73,7 @@ impl BlockManagerService {
         open: Arc<Open>,
         list: SlotList,
     ) -> Result<pb::VerifyResponse, Status> {
-        let checked = self.checks.run(move || {
+        let checked = self.checks.run(move |abandoned| {
             let verify = |(index, slot): (usize, &u32)| match open.session.verify(SlotId(*slot)) {
                 Ok(Checksum(checksum)) => {
                     let fault = pb::BlockFault::Unspecified.into();
@@ -79,7 +84,8 @@ impl BlockManagerService {
                     None => Err(of_read(&format!("slots[{index}]"), &error)),
                 },
             };
-            list.slots.iter().enumerate().map(verify).collect::<Result<Vec<_>, _>>()
+            let slots = list.slots.iter().take_while(|_| !abandoned.is_cancelled());
+            slots.enumerate().map(verify).collect::<Result<Vec<_>, _>>()
         });
         Ok(pb::VerifyResponse { blocks: checked.await?? })
     }
@@ -94,11 +100,14 @@ impl BlockManagerService {
         let reader = Reader { parts, checks: self.checks.clone(), _place: place };
         let (stop, over) = (self.stop.clone(), open.over.clone());
         self.tasks.spawn(async move {
-            select! {
-                () = stop.cancelled() => {}
-                () = over.cancelled() => {}
-                // A client that was cut off knows.
-                _cut_off = reader.send_all(&open, list) => {}
+            let ended = select! {
+                () = stop.cancelled() => Err(stopping()),
+                () = over.cancelled() => Err(no_session()),
+                sent = reader.send_all(&open, list) => sent.map_err(|CutOff| stalled()),
+            };
+            if let Err(status) = ended {
+                // Without a last word, what was sent would look like everything.
+                drop(timeout(LAST_WORD_TIMEOUT, reader.parts.send(Err(status))).await);
             }
         });
         Ok(ReceiverStream::new(stream))
@@ -107,6 +116,31 @@ impl BlockManagerService {
 
 /// A client of Read takes nothing, or is gone.
 struct CutOff;
+
+/// Blocks that a session holds by a call of Commit. Unless the client is told, they are released: it could not do that.
+struct Committed {
+    open: Arc<Open>,
+    blocks: Vec<pb::CommittedBlock>,
+}
+
+impl Committed {
+    /// For the answer.
+    fn told(mut self) -> Vec<pb::CommittedBlock> {
+        std::mem::take(&mut self.blocks)
+    }
+}
+
+impl Drop for Committed {
+    fn drop(&mut self) {
+        for block in self.blocks.iter().filter_map(|at| at.block.as_ref()) {
+            self.open.session.release(SlotId(block.slot));
+        }
+    }
+}
+
+fn stalled() -> Status {
+    failed(ErrorCode::Unavailable, "the client took nothing for too long: ask again")
+}
 
 /// The task's end of a stream of Read.
 struct Reader {
@@ -124,7 +158,7 @@ impl Reader {
     async fn send_all(&self, open: &Arc<Open>, list: SlotList) -> Result<(), CutOff> {
         for (index, slot) in list.slots.into_iter().enumerate() {
             let reading = Arc::clone(open);
-            let read = self.checks.run(move || {
+            let read = self.checks.run(move |_abandoned| {
                 let checksum = reading.session.checksum(SlotId(slot));
                 let bytes = reading.session.read(SlotId(slot))?;
                 Ok((bytes, checksum.unwrap_or(Checksum(0))))

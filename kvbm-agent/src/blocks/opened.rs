@@ -27,9 +27,6 @@ impl BlockManagerService {
         let worker = worker.unwrap_or_else(|| self.address.worker.clone());
         check_served(principal, &WorkerAddress { partition, worker }, &self.address)?;
         self.check_bytes(block_bytes, dtype.as_deref())?;
-        if self.stop.is_cancelled() {
-            return Err(stopping());
-        }
         let session = self.manager.open_session(&name).map_err(of_session)?;
         tracing::info!(session = name, "session opened");
         let open = self.sessions.add(session);

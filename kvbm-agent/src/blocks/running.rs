@@ -135,10 +135,10 @@ impl Blocks {
     /// Refuses calls from now on, carries out what waits to be offloaded as far as the time allows, and stops. What
     /// happened meanwhile is left to its source. Returns whether everything stopped.
     pub async fn stop(&self, deadline: Instant) -> bool {
+        self.stop_calls.cancel();
         let part = deadline.saturating_duration_since(Instant::now()) / STOP_PART;
         let ShutdownReport { is_drained, cancelled, stuck } =
             self.manager.shutdown(part, part).await;
-        self.stop_calls.cancel();
         self.service.ended().await;
         if !is_drained {
             tracing::warn!(cancelled, stuck, "blocks were not offloaded in time");

@@ -4,10 +4,10 @@ use super::held::ReadStream;
 use super::messages;
 use super::opened::SessionStream;
 use super::shared::BlockManagerService;
-use super::status::{no_session, of_allocate, of_session, of_ttl, refused};
+use super::status::{no_session, of_allocate, of_session, of_ttl, refused, stopping};
 use kvasir_access::Principal;
 use kvasir_blocks::{BlockTier, Found, LaneStats, PoolStats, Priority, Route, SlotId};
-use kvasir_process::access::check_worker;
+use kvasir_process::access::check_own_worker;
 use kvasir_process::port::principal;
 use kvasir_proto::convert::{
     BlockWrite, Commits, ConvertError, LoadQuestion, NewSession, Onboarding, PinBlocks,
@@ -22,13 +22,19 @@ use tokio::select;
 use tonic::{Request, Response, Status};
 
 impl BlockManagerService {
+    /// Checks who calls, and that the agent goes on.
+    fn let_in<T>(&self, request: &Request<T>) -> Result<Arc<Principal>, Status> {
+        let principal = principal(request)?;
+        check_own_worker(&principal, &self.address)?;
+        if self.stop.is_cancelled() { Err(stopping()) } else { Ok(principal) }
+    }
+
     /// Checks who calls and what; returns both.
     fn admit<T, C>(&self, request: Request<T>) -> Result<(Arc<Principal>, C), Status>
     where
         C: TryFrom<T, Error = ConvertError>,
     {
-        let principal = principal(&request)?;
-        check_worker(&principal, &self.address)?;
+        let principal = self.let_in(&request)?;
         Ok((principal, C::try_from(request.into_inner()).map_err(refused)?))
     }
 
@@ -267,7 +273,7 @@ impl BlockManager for BlockManagerService {
         &self,
         request: Request<pb::GetBlockStatsRequest>,
     ) -> Result<Response<pb::GetBlockStatsResponse>, Status> {
-        check_worker(&*principal(&request)?, &self.address)?;
+        self.let_in(&request)?;
         Ok(Response::new(self.stats()))
     }
 }

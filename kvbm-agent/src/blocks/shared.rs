@@ -3,7 +3,7 @@
 use super::BlocksConfig;
 use super::checks::Checks;
 use super::sessions::{Open, Sessions};
-use super::status::{no_session, stopping};
+use super::status::no_session;
 use super::verdicts::Verdicts;
 use kvasir_proto::convert::{SessionId, WorkerAddress};
 use kvasir_proto::pb;
@@ -63,9 +63,6 @@ impl BlockManagerService {
 
     /// The open session of that id.
     pub(super) fn session(&self, id: SessionId) -> Result<Arc<Open>, Status> {
-        if self.stop.is_cancelled() {
-            return Err(stopping());
-        }
         self.sessions.get(id).ok_or_else(no_session)
     }
 }

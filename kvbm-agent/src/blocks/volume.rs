@@ -1,6 +1,6 @@
 //! What a volume has already: from an earlier process, and from other agents.
 
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use kvasir_blocks::BlockTier;
 use kvasir_proto::types::SequenceHash;
 use kvasir_tiers::manager::KvBlockManager;
@@ -42,33 +42,49 @@ impl VolumeSearch {
     }
 
     async fn search(&self, manager: &Arc<KvBlockManager>) {
-        let of_search = Arc::clone(manager);
-        let is_known = move |hash| {
-            let pool = of_search.state().pool(BlockTier::Volume);
-            pool.is_some_and(|pool| pool.contains(SequenceHash(hash)))
-        };
-        let mut blocks = pin!(self.volume.blocks_but(is_known));
-        let (mut batch, mut registered, mut failed) = (Vec::new(), 0, None);
-        loop {
-            match timeout(self.timeout, blocks.next()).await {
-                Ok(Some(Ok(block))) => batch.push(block),
-                Ok(Some(Err(error))) => failed = failed.or(Some(error)),
-                Ok(None) => break,
-                Err(_late) => {
-                    failed = Some(TransferError::Late { seconds: self.timeout.as_secs() });
-                    break;
-                }
-            }
-            if batch.len() >= BATCH_BLOCKS {
-                registered += register(manager, std::mem::take(&mut batch)).await;
-            }
-        }
-        registered += register(manager, batch).await;
-        if let Some(error) = failed {
+        let mut registered = 0;
+        let ended = self.learn(manager, &mut registered).await;
+        if let Err(error) = ended {
             tracing::warn!(%error, registered, "the volume was not searched to its end: blocks in it may not be found");
         } else if registered > 0 {
             tracing::info!(registered, "blocks of the volume are known now");
         }
+    }
+
+    /// Lists the volume, and reads the headers of unknown blocks while there is room for them.
+    async fn learn(
+        &self,
+        manager: &Arc<KvBlockManager>,
+        registered: &mut usize,
+    ) -> Result<(), TransferError> {
+        let pool = || manager.state().pool(BlockTier::Volume);
+        let has_room = || pool().is_some_and(|pool| pool.stats().free > 0);
+        let mut names = pin!(self.volume.list());
+        let mut is_over = false;
+        while !is_over && has_room() {
+            let mut unknown = Vec::new();
+            while unknown.len() < BATCH_BLOCKS && !is_over {
+                match self.next(&mut names).await? {
+                    Some(name) if pool().is_some_and(|at| at.contains(SequenceHash(name))) => {}
+                    Some(name) => unknown.push(name),
+                    None => is_over = true,
+                }
+            }
+            let (mut headers, mut blocks) = (pin!(self.volume.blocks(unknown)), Vec::new());
+            while let Some(block) = self.next(&mut headers).await? {
+                blocks.push(block);
+            }
+            *registered += register(manager, blocks).await;
+        }
+        Ok(())
+    }
+
+    async fn next<T>(
+        &self,
+        stream: &mut (impl Stream<Item = Result<T, TransferError>> + Unpin),
+    ) -> Result<Option<T>, TransferError> {
+        let late = |_late| TransferError::Late { seconds: self.timeout.as_secs() };
+        timeout(self.timeout, stream.next()).await.map_err(late)?.transpose()
     }
 }
 

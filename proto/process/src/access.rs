@@ -4,7 +4,7 @@ use crate::{
     net::Reasons,
     quota::{Quota, Rates},
 };
-use kvasir_access::{Denied, Identities, Principal, Rate};
+use kvasir_access::{Denied, Identities, Principal, Rate, Role};
 use kvasir_proto::{
     convert::{Registration, WorkerAddress},
     types::PartitionKey,
@@ -139,6 +139,22 @@ pub fn check_partition(principal: &Principal, key: &PartitionKey) -> Result<(), 
 pub fn check_worker(principal: &Principal, at: &WorkerAddress) -> Result<(), Status> {
     let (tenant, model) = (at.partition.tenant(), at.partition.model());
     principal.check_worker(tenant, model, at.worker.as_str()).map_err(denied)
+}
+
+/// Checks that the caller speaks for the one worker that is served, which the call does not name.
+///
+/// # Errors
+/// If it does not; the error tells nothing of the worker.
+pub fn check_own_worker(principal: &Principal, served: &WorkerAddress) -> Result<(), Status> {
+    check_worker(principal, served).map_err(|denied| {
+        // Without the role, the denial speaks of the caller alone.
+        if principal.has(Role::Publish) {
+            let text = format!("identity {:?} does not speak for this worker", principal.name());
+            Status::new(denied.code(), text)
+        } else {
+            denied
+        }
+    })
 }
 
 /// Checks that the caller may say of a worker that it has loaded these adapters.

@@ -5020,7 +5020,9 @@ pub struct AllocateRequest {
     /// How many, 1 to 4,096.
     #[prost(uint32, tag = "2")]
     pub count: u32,
-    /// For how long, in milliseconds, 1 to `lease_ms_max`. A slot that is not committed by then is lost to the session.
+    /// For how long, in milliseconds, 1 to `lease_ms_max`. A slot that is not committed by then is lost to the session. Abort
+    /// slots that are not committed, however late: a session that does not hear that a lease is over can't use its next one
+    /// of that slot, because it might mean the earlier one.
     #[prost(uint32, tag = "3")]
     pub lease_ms: u32,
 }

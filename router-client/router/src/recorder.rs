@@ -35,6 +35,8 @@ const LINE_BYTES_MAX: usize = (1 << 20) - 1;
 const FILE_BYTES_MAX: u64 = 16 << 30;
 /// Most requests under way whose end is awaited.
 const OPEN_MAX: usize = 65_536;
+/// After at least so many new ones, those that nobody ended are looked for.
+const SEARCH_MIN: usize = 256;
 
 /// Takes requests. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -78,7 +80,14 @@ pub struct Recorded {
 pub struct OpenRequests {
     recorder: Recorder,
     lease: Duration,
-    requests: Mutex<HashMap<(PartitionKey, String), Open>>,
+    requests: Mutex<Map>,
+}
+
+#[derive(Debug, Default)]
+struct Map {
+    open: HashMap<(PartitionKey, String), Open>,
+    /// Requests that may come before the map is searched for those that nobody ended.
+    until_search: usize,
 }
 
 #[derive(Debug)]
@@ -285,19 +294,25 @@ impl OpenRequests {
         let Some(request) = self.recorder.begin(arrived, prompt, choice) else { return };
         let touched = Instant::now();
         let mut requests = self.requests.lock();
-        if requests.len() >= OPEN_MAX {
-            requests.retain(|_, open| open.touched.elapsed() < self.lease);
+        if requests.until_search == 0 {
+            let before = requests.open.len();
+            requests.open.retain(|_, open| open.touched.elapsed() < self.lease);
+            let left = requests.open.len();
+            self.recorder.counts.dropped.inc_by((before - left) as u64);
+            // So a search costs each request a constant, and finds what is over before the map has doubled.
+            requests.until_search = left.max(SEARCH_MIN);
         }
-        if requests.len() >= OPEN_MAX {
+        requests.until_search -= 1;
+        if requests.open.len() >= OPEN_MAX {
             self.recorder.counts.dropped.inc();
             return;
         }
-        requests.insert(key, Open { request, touched });
+        requests.open.insert(key, Open { request, touched });
     }
 
     /// A report of a request: its first token is out, and so many tokens in all.
     pub fn report(&self, key: &(PartitionKey, String), output_tokens: u64) {
-        if let Some(open) = self.requests.lock().get_mut(key) {
+        if let Some(open) = self.requests.lock().open.get_mut(key) {
             open.touched = Instant::now();
             open.request.output_tokens(output_tokens);
         }
@@ -305,7 +320,7 @@ impl OpenRequests {
 
     /// The first token of a request is out.
     pub fn first_token(&self, key: &(PartitionKey, String)) {
-        if let Some(open) = self.requests.lock().get_mut(key) {
+        if let Some(open) = self.requests.lock().open.get_mut(key) {
             open.touched = Instant::now();
             open.request.first_token();
         }
@@ -313,7 +328,7 @@ impl OpenRequests {
 
     /// A request has ended.
     pub fn end(&self, key: &(PartitionKey, String), cached_tokens: Option<u64>) {
-        let ended = self.requests.lock().remove(key);
+        let ended = self.requests.lock().open.remove(key);
         if let Some(open) = ended {
             self.recorder.end(open.request, cached_tokens);
         }

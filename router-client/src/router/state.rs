@@ -15,6 +15,9 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
+/// Lanes of requests that may go to some ranks only.
+const FILTERED_LANES: u64 = 63;
+
 /// What a router counts from its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RouterCounts {
@@ -300,7 +303,8 @@ impl State {
                 is_all = false;
             }
         }
-        if is_all { Lane::default() } else { Lane(hasher.finish()) }
+        // A release looks at every lane: their number must not be the callers' choice.
+        if is_all { Lane::default() } else { Lane(1 + hasher.finish() % FILTERED_LANES) }
     }
 
     pub(super) fn place(

@@ -250,7 +250,14 @@ fn verdict(outcome: Result<Answer, ClientError>) -> Verdict {
             Verdict::Absent(ClientError::Status(status))
         }
         Err(ClientError::Status(status))
-            if matches!(status.code(), Code::InvalidArgument | Code::FailedPrecondition) =>
+            if matches!(
+                status.code(),
+                Code::InvalidArgument
+                    | Code::FailedPrecondition
+                    | Code::OutOfRange
+                    | Code::PermissionDenied
+                    | Code::Unauthenticated
+            ) =>
         {
             Verdict::Refused(ClientError::Status(status))
         }

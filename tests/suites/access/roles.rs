@@ -3,6 +3,7 @@
 use crate::calls::{Caller, methods};
 use crate::fixture;
 use anyhow::{Context, Result, ensure};
+use kvasir_proto::pb;
 use kvasir_tests::server::Server;
 use tonic::Code;
 
@@ -138,6 +139,13 @@ async fn agents_answer_those_who_have_the_role() -> Result<()> {
     ];
     let mut agent = Server::agent(&flags.concat()).await?;
     check(&agent, &["LocalIndexer", "WorkerLoads", "EventIngest", "BlockManager"]).await?;
+    // The call does not name the worker, and the denial does not either.
+    let other = Caller::connect(agent.addresses.grpc, Some("publish-b")).await?;
+    let request = pb::GetBlockStatsRequest {};
+    let denied = other.call("/kvasir.v1.BlockManager/GetStats", &request).await;
+    let denied = denied.err().context("another tenant is let in")?;
+    let expected = "identity \"publish-b\" does not speak for this worker";
+    ensure!(denied.code() == Code::PermissionDenied && denied.message() == expected, "{denied:?}");
     agent.stop().await;
     index.stop().await;
     Ok(())

@@ -134,8 +134,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Saves the blocks of a prompt, which the session holds from then on.
-    pub async fn save_held(&mut self, locals: &[u64]) -> Result<Vec<pb::HeldBlock>> {
+    /// Slots with the blocks of a prompt, to be committed.
+    pub async fn filled(&mut self, locals: &[u64]) -> Result<pb::CommitRequest> {
         let slots = self.allocate(locals.len() as u32).await?;
         let mut blocks = Vec::new();
         for (identity, slot) in identities(locals).into_iter().zip(slots) {
@@ -143,7 +143,12 @@ impl Engine {
             let identity = Some(identity);
             blocks.push(pb::CommitBlock { slot, identity, ..Default::default() });
         }
-        let request = pb::CommitRequest { session_id: self.session(), blocks };
+        Ok(pb::CommitRequest { session_id: self.session(), blocks })
+    }
+
+    /// Saves the blocks of a prompt, which the session holds from then on.
+    pub async fn save_held(&mut self, locals: &[u64]) -> Result<Vec<pb::HeldBlock>> {
+        let request = self.filled(locals).await?;
         let committed = self.client.commit(request).await?.into_inner().blocks;
         let held = committed.into_iter().map(|block| block.block.context(block.error));
         held.collect()

@@ -116,11 +116,12 @@ impl Seat {
     }
 
     fn check(&self, holdings: &Holdings) -> Result<(), SessionError> {
-        if holdings.is_ended {
-            return Err(SessionError::Ended);
-        }
+        // First, because a manager that stops ends its sessions.
         if self.shared.is_stopping() {
             return Err(SessionError::Stopping);
+        }
+        if holdings.is_ended {
+            return Err(SessionError::Ended);
         }
         Ok(())
     }

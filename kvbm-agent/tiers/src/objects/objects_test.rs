@@ -126,6 +126,9 @@ fn volumes_come_and_go() {
     assert!(matches!(twice, Err(VolumeError::Registered(_))), "{twice:?}");
     let strange = volumes.register_volume(&descriptor("b", "gopher://there")).map(drop);
     assert!(matches!(strange, Err(VolumeError::Address { .. })), "{strange:?}");
+    let secret = volumes.register_volume(&descriptor("c", "minio://KEY:SECRET@host/bucket"));
+    let message = secret.map(drop).expect_err("no such store").to_string();
+    assert!(!message.contains("SECRET"), "{message}");
     assert!(volumes.volume("a").is_some());
     volumes.unregister_volume("a").expect("a volume");
     assert!(volumes.volume("a").is_none());

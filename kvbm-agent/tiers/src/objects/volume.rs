@@ -5,7 +5,7 @@ use crate::block::{Fingerprint, Sealed};
 use crate::checksum::Checksum;
 use crate::error::TransferError;
 use bytes::Bytes;
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, stream};
 use object_store::path::Path;
 use object_store::{
     Error, GetOptions, GetRange, GetResult, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
@@ -84,13 +84,14 @@ impl Volumes {
     ) -> Result<Arc<Volume>, VolumeError> {
         let VolumeDescriptor { name, url, options, .. } = descriptor;
         let reason = |error: &dyn Display| {
-            // A URL may have a password in it; what is wrong with it does not.
-            VolumeError::Address { name: name.clone(), reason: error.to_string() }
+            // A URL may have a password in it, and some errors repeat the URL.
+            let reason = error.to_string().replace(&**url, "URL");
+            VolumeError::Address { name: name.clone(), reason }
         };
-        let url = Url::parse(url).map_err(|error| reason(&error))?;
+        let parsed = Url::parse(url).map_err(|error| reason(&error))?;
         ensure_crypto();
         let options = options.iter().map(|(key, value)| (key, value.clone()));
-        let (store, prefix) = parse_url_opts(&url, options).map_err(|error| reason(&error))?;
+        let (store, prefix) = parse_url_opts(&parsed, options).map_err(|error| reason(&error))?;
         self.register_store(descriptor, Arc::from(store), prefix)
     }
 
@@ -163,7 +164,7 @@ pub(super) struct Found {
     pub(super) block: Sealed,
     /// What came with the header.
     pub(super) first: Bytes,
-    pub(super) rest: futures::stream::BoxStream<'static, object_store::Result<Bytes>>,
+    pub(super) rest: stream::BoxStream<'static, object_store::Result<Bytes>>,
 }
 
 /// What became of a block that was put.
@@ -319,20 +320,18 @@ impl Volume {
         }
     }
 
-    /// All blocks but those whose sequence hashes are known, by their headers, as they come: what a manager's volume tier is
-    /// filled with. Damaged objects are left out.
-    pub fn blocks_but(
+    /// Blocks by their names, as their headers come: what a manager's volume tier is filled with. Damaged objects, and those
+    /// that are not there any more, are left out.
+    pub fn blocks(
         self: &Arc<Self>,
-        is_known: impl Fn(u64) -> bool + Send,
-    ) -> impl Stream<Item = Result<Sealed, TransferError>> + Send {
+        names: Vec<u64>,
+    ) -> impl Stream<Item = Result<Sealed, TransferError>> + Send + 'static {
         let volume = Arc::clone(self);
-        let is_new =
-            move |name: &Result<u64, _>| ready(!name.as_ref().is_ok_and(|at| is_known(*at)));
-        let find = move |name: Result<u64, TransferError>| {
+        let find = move |name| {
             let volume = Arc::clone(&volume);
-            async move { volume.find(name?).await }
+            async move { volume.find(name).await }
         };
-        let found = self.list().filter(is_new).map(find).buffer_unordered(HEADERS_AT_A_TIME);
+        let found = stream::iter(names).map(find).buffer_unordered(HEADERS_AT_A_TIME);
         found.filter(|found| ready(!found.as_ref().is_err_and(is_no_block)))
     }
 

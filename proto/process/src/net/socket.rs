@@ -1,10 +1,12 @@
 //! What connections come by: TCP, or a socket file of this machine.
 
 use std::{
-    fs, io,
+    fs,
+    hash::{BuildHasher, RandomState},
+    io,
     io::IoSlice,
     net::SocketAddr,
-    os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt},
+    os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     pin::Pin,
     process,
@@ -119,15 +121,15 @@ impl SocketFile {
                 Err(error) => return Err(io(error)),
             },
         }
-        // Nobody may connect before its mode is right, so it gets its name last.
-        let mut fresh = path.as_os_str().to_owned();
-        fresh.push(format!(".{}", process::id()));
-        let fresh = PathBuf::from(fresh);
+        // Nobody may connect before its mode is right, so it begins in a folder that only this user may enter.
+        let name = format!(".kvasir-{:016x}", RandomState::new().hash_one(process::id()));
+        let folder = path.with_file_name(name);
+        fs::DirBuilder::new().mode(0o700).create(&folder).map_err(io)?;
+        let fresh = folder.join("s");
         let bound = listen(&fresh, path);
-        if bound.is_err() {
-            // What was made of it goes; the first error is what counts.
-            drop(fs::remove_file(&fresh));
-        }
+        // What is left of it goes; the first error is what counts.
+        drop(fs::remove_file(&fresh));
+        drop(fs::remove_dir(&folder));
         let (listener, file) = bound.map_err(io)?;
         Ok(Self { listener, path: path.to_owned(), file })
     }
@@ -145,10 +147,6 @@ fn is_dead(error: &io::Error) -> bool {
 }
 
 fn listen(fresh: &Path, path: &Path) -> io::Result<(UnixListener, (u64, u64))> {
-    match fs::remove_file(fresh) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
     let listener = UnixListener::bind(fresh)?;
     fs::set_permissions(fresh, fs::Permissions::from_mode(0o600))?;
     fs::rename(fresh, path)?;

@@ -3,7 +3,7 @@
 use kvasir_proto::convert::{
     ConvertError, FindQuery, ModelType, Problem, QueryInput, Role, take_prompt,
 };
-use kvasir_proto::limits::{QUERY_WORKER_IDS_MAX, WORKER_LABELS_MAX};
+use kvasir_proto::limits::{NAME_BYTES_MAX, QUERY_WORKER_IDS_MAX, WORKER_LABELS_MAX};
 use kvasir_proto::pb;
 use kvasir_proto::types::{LocalHash, PartitionKey, WorkerId};
 use router_client::HashedPrompt;
@@ -91,6 +91,11 @@ fn hints(request: pb::SelectWorkerRequest, most: Duration) -> Result<Hints, Conv
     let labels = request.preferred_labels;
     check_count("preferred_labels", labels.len(), WORKER_LABELS_MAX)?;
     check_count("required_labels", request.required_labels.len(), WORKER_LABELS_MAX)?;
+    // Requests that wait keep all of it.
+    labels.iter().try_for_each(|at| check_label("preferred_labels", &at.key, &at.value))?;
+    let mut required = request.required_labels.iter();
+    required.try_for_each(|at| check_label("required_labels", &at.key, &at.value))?;
+    check_bytes("lora_name", &request.lora_name)?;
     let roles = request.roles.into_iter().map(role).collect::<Result<_, _>>()?;
     let pin = request.pinned.map(|at| {
         let worker = worker("pinned.worker_id", &at.worker_id)?;
@@ -167,6 +172,20 @@ fn worker(field: &'static str, id: &str) -> Result<WorkerId, ConvertError> {
 fn check_count(field: &'static str, count: usize, limit: usize) -> Result<(), ConvertError> {
     if count > limit {
         return Err(ConvertError::new(field, Problem::TooMany { count, limit }));
+    }
+    Ok(())
+}
+
+fn check_label(field: &'static str, key: &str, value: &str) -> Result<(), ConvertError> {
+    check_bytes(field, key)?;
+    check_bytes(field, value)
+}
+
+/// Nothing that a worker states is longer.
+fn check_bytes(field: &'static str, text: &str) -> Result<(), ConvertError> {
+    if text.len() > NAME_BYTES_MAX {
+        let expected = format!("at most {NAME_BYTES_MAX} bytes");
+        return Err(mismatch(field, &format!("a text of {} bytes", text.len()), &expected));
     }
     Ok(())
 }

@@ -92,7 +92,7 @@ impl Replication {
         self.counts.dropped.invalid += beyond as u64;
     }
 
-    /// Frees the requests of routers that are gone: nothing was heard of them for [`SILENT_DIGESTS`] of this router's digest
+    /// Frees the requests of routers that are gone: nothing was heard of them for six of this router's digest
     /// intervals. Nobody tells of their requests any more, so that all of them would count as load until their leases
     /// end. If such a router is only cut off, its next digest brings its requests back.
     pub fn free_gone(&mut self, loads: &mut ActiveLoads, now: Duration) {
