@@ -38,7 +38,7 @@ def test_what_is_loaded_is_what_was_saved(
         assert stats.blocks > 4 * HOST_BLOCKS
         up = next(lane for lane in stats.lanes if lane.to_tier is BlockTier.HOST)
         assert up.committed > HOST_BLOCKS
-        assert (host(manager).active, host(manager).writing) == (0, 0)
+        wait_until("release", lambda: host(manager), lambda at: at.active + at.writing == 0)
         check_index(indexer, session, prompts)
     run = [sys.executable, str(CONNECTOR), "--target", agent.target, "--model", "model"]
     done = subprocess.run(

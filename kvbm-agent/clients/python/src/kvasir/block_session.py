@@ -100,6 +100,10 @@ class Session:
             self._is_closed = True
             self._stream.close(wait)
 
+    def lose(self) -> None:
+        """Ends the session without a word, as a lost connection does."""
+        self._stream.close()
+
     def arena(self) -> Arena:
         """Maps the agent's memory. Raises `ArenaError` if that is not possible here."""
         self._check()
