@@ -5,11 +5,13 @@
 - `Router`: chooses the worker for a prompt, for asyncio
 - `RoutedClient`: sends prompts to the workers that a router chooses
 - `WorkerLoads`: reports and watches how busy a worker is, through its agent
+- `kvasir.blocks.BlockManager`: saves KV blocks at the agent, and gets them back
 - `kvasir.zmq_publisher.ZmqKvEventPublisher`: publishes in vLLM's wire format; needs
   `kvasir-client[zmq]`
 """
 
 from kvasir.errors import (
+    ArenaError,
     ClosedError,
     DeadlineError,
     InvalidArgumentError,
@@ -18,6 +20,7 @@ from kvasir.errors import (
     QueueFullError,
     RefusedError,
     RpcError,
+    SessionLostError,
     UnavailableError,
     UnconfirmedError,
     WrongShardError,
@@ -74,6 +77,7 @@ from kvasir.types import (
 )
 
 __all__ = [
+    "ArenaError",
     "BlocksByTier",
     "BusyThresholds",
     "ClosedError",
@@ -119,6 +123,7 @@ __all__ = [
     "RouterRankLoad",
     "RpcError",
     "SelectHints",
+    "SessionLostError",
     "SourceInfo",
     "Stats",
     "Tier",

@@ -27,7 +27,7 @@ from kvasir.types import BlocksByTier
 Member = TypeVar("Member", bound=enum.Enum)
 
 
-def _known(kind: type[Member], number: int) -> Member:
+def known(kind: type[Member], number: int) -> Member:
     """The value with this number; UNSPECIFIED if a newer router sent it."""
     return next((member for member in kind if member.value == number), kind(0))
 
@@ -39,11 +39,11 @@ def decision(answer: pb.SelectWorkerResponse) -> Decision:
         request_id=answer.request_id,
         worker_id=answer.worker_id,
         dp_rank=answer.dp_rank,
-        mode=_known(RouterMode, answer.mode),
-        reason=_known(DecisionReason, answer.reason),
+        mode=known(RouterMode, answer.mode),
+        reason=known(DecisionReason, answer.reason),
         cost=_cost(answer.cost),
         query_blocks=answer.query_blocks,
-        index=_known(IndexOutcome, answer.index),
+        index=known(IndexOutcome, answer.index),
         index_error=answer.index_error,
         missing_shards=tuple(answer.missing_shards),
         distrusted_ranks=answer.distrusted_ranks,
@@ -60,7 +60,7 @@ def decision(answer: pb.SelectWorkerResponse) -> Decision:
         ),
         explanations=tuple(_explanation(rank) for rank in answer.explanations),
         prefill=_prefill(answer.prefill) if answer.HasField("prefill") else None,
-        prefill_outcome=_known(PrefillOutcome, answer.prefill_outcome),
+        prefill_outcome=known(PrefillOutcome, answer.prefill_outcome),
     )
 
 
@@ -68,9 +68,9 @@ def _prefill(choice: pb.PrefillChoice) -> PrefillChoice:
     return PrefillChoice(
         worker_id=choice.worker_id,
         dp_rank=choice.dp_rank,
-        reason=_known(DecisionReason, choice.reason),
+        reason=known(DecisionReason, choice.reason),
         cost=_cost(choice.cost),
-        index=_known(IndexOutcome, choice.index),
+        index=known(IndexOutcome, choice.index),
     )
 
 
@@ -91,7 +91,7 @@ def _explanation(rank: pb.RankExplanation) -> RankExplanation:
         dp_rank=rank.dp_rank,
         removed=rank.removed,
         overlap=BlocksByTier(rank.overlap.device, rank.overlap.host, rank.overlap.disk),
-        trust=_known(IndexTrust, rank.trust),
+        trust=known(IndexTrust, rank.trust),
         shared_blocks=rank.shared_blocks,
         load=_load(rank.load),
         cost=_cost(rank.cost),

@@ -2,7 +2,7 @@
 
 import ipaddress
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any, Callable, Optional, TypeVar, cast
 
 import grpc
@@ -16,6 +16,7 @@ from kvasir.limits import GRPC_MESSAGE_BYTES_MAX
 INDEXER = "/kvasir.v1.Indexer/"
 WORKER_LOADS = "/kvasir.v1.WorkerLoads/"
 ROUTER = "/kvasir.v1.Router/"
+BLOCK_MANAGER = "/kvasir.v1.BlockManager/"
 PUBLISH_EVENTS = "/kvasir.v1.EventIngest/PublishEvents"
 
 CHANNEL_OPTIONS = [
@@ -37,11 +38,12 @@ Answer = TypeVar("Answer", bound=Message)
 def read_target(target: str, credentials: Optional[grpc.ChannelCredentials]) -> str:
     """Validates the server's address and returns it without its scheme, as gRPC expects it.
 
-    The rules are those of `read_target` in proto/src/target.rs. In addition, unix:// sockets are
-    accepted, which gRPC for Python supports. `https://` needs `credentials`, `http://` has none.
+    The rules are those of `read_target` in proto/src/target.rs. In addition, unix:/path and
+    unix:///path are accepted, which gRPC for Python supports. `https://` needs `credentials`,
+    `http://` has none.
     """
     address = read_name("target", target, required=True)
-    if address.startswith("unix://"):
+    if address.startswith("unix:/"):
         return address
     scheme, _, rest = address.rpartition("://")
     if scheme in ("http", "https"):
@@ -79,9 +81,13 @@ def _is_host(host: str) -> bool:
 
 def open_channel(target: str, credentials: Optional[grpc.ChannelCredentials]) -> grpc.Channel:
     """Opens a channel, which connects on its first call."""
+    options: list[tuple[str, Any]] = [*CHANNEL_OPTIONS]
+    if target.startswith("unix:"):
+        # By default it is the encoded path, which is no host: HTTP/2 servers in Rust refuse it.
+        options.append(("grpc.default_authority", "localhost"))
     if credentials is None:
-        return grpc.insecure_channel(target, options=CHANNEL_OPTIONS)
-    return grpc.secure_channel(target, credentials, options=CHANNEL_OPTIONS)
+        return grpc.insecure_channel(target, options=options)
+    return grpc.secure_channel(target, credentials, options=options)
 
 
 def call(
@@ -109,7 +115,7 @@ def stream(
     request: Message,
     answer: type[Answer],
     timeout: Optional[float],
-) -> Iterator[Answer]:
+) -> Generator[Answer, None, None]:
     """Makes a call that has many answers. Closing the iterator cancels it. Raises as `call`."""
     invoke: Callable[..., Any] = channel.unary_stream(
         path,

@@ -21,7 +21,18 @@ class InvalidArgumentError(KvasirError, ValueError):
 
 
 class ClosedError(KvasirError):
-    """The publisher was shut down, or the router's client was closed."""
+    """The publisher was shut down, or the router's client or the session was closed."""
+
+
+class SessionLostError(KvasirError):
+    """The session has ended, and its blocks were released. Open another one."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the session is lost: {reason}; open another one")
+
+
+class ArenaError(KvasirError):
+    """The agent's memory can't be mapped here. Use `Session.read` and `Session.write`."""
 
 
 class QueueFullError(KvasirError):

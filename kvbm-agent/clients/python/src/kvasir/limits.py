@@ -36,6 +36,30 @@ QUEUE_SECONDS_MAX = 25
 REPORT_ITEMS = 32
 """`RoutedClient` reports the output whenever it has grown by so many items."""
 
+QUERY_BLOCKS_MAX = 65_536
+"""Most blocks of one `Session.match_prefix`."""
+
+BLOCK_SLOTS_MAX = 4_096
+"""Most slots, hashes or pins of one call to the block manager."""
+
+BLOCK_CHECKS_MAX = 1_024
+"""Most blocks of one `Session.commit`, `read` or `verify`: the agent sums up their bytes."""
+
+BLOCK_WRITE_BYTES_MAX = 4 << 20
+"""Most bytes of one call of Write; `Session.write` makes several."""
+
+ONBOARD_TIMEOUT_MS_MAX = 25_000
+"""Longest `timeout_ms` of `Session.onboard`."""
+
+ONBOARD_TIMEOUT_MS_DEFAULT = 10_000
+"""Its default."""
+
+SLOT_LEASE_MS_DEFAULT = 30_000
+"""Default of `lease_ms` of `Session.allocate`, if the agent allows it."""
+
+BLOCK_PRIORITY_MAX = 255
+"""Highest priority of a block or a transfer."""
+
 GRPC_MESSAGE_BYTES_MAX = 8 << 20
 """Largest message in either direction."""
 
