@@ -2,9 +2,9 @@
 
     connector.py --target 127.0.0.1:50052 --model model --block-size 4
 
-A small engine with a paged KV cache of numpy arrays serves random prompts that share beginnings. It
-saves pages when its cache evicts them, and loads them from the agent when a prompt needs them again.
-It compares every byte that it loads. The agent needs --blocks-host-bytes and --blocks-bytes.
+A small engine with a paged KV cache of numpy arrays serves random prompts that share beginnings.
+It saves pages when its cache evicts them, and loads them when a prompt needs them again. It
+compares every byte that it loads. The agent needs --blocks-host-bytes and --blocks-bytes.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def computed(sequence_hash: int, block_bytes: int) -> Pages:
 
 
 class Connector:
-    """Moves pages between the engine's cache and the agent: three calls, as the engine needs them."""
+    """Moves pages between the engine's cache and the agent, in three calls."""
 
     def __init__(self, session: Session, block_size: int) -> None:
         self._session, self._block_size = session, block_size
@@ -70,10 +70,9 @@ class Connector:
         slots = [block.slot for block in self._session.onboard(sequence_hashes).blocks]
         if not slots:
             return 0
-        try:
-            return self._copy(slots, pages)
-        finally:
-            self._session.release(slots)
+        loaded = self._copy(slots, pages)
+        self._session.release(slots)
+        return loaded
 
     def _copy(self, slots: Sequence[int], pages: Sequence[Pages]) -> int:
         loaded = 0
@@ -125,12 +124,8 @@ class Engine:
         while own < len(prompt) and prompt[own].sequence_hash in self._cached:
             own += 1
         self.counts.hits += own
-        for identity in prompt[:own]:
-            self._cached.move_to_end(identity.sequence_hash)
+        self._touch(prompt[:own])
         missing = prompt[own:]
-        again = [block for block in missing if block.sequence_hash in self._cached]
-        for identity in again:  # its beginning was evicted: it is got again with it
-            self._free.append(self._cached.pop(identity.sequence_hash)[0])
         places = self._take(len(missing))
         names = [identity.sequence_hash for identity in missing]
         matched = self._connector.matched_tokens(names) // self._block_size
@@ -143,8 +138,14 @@ class Engine:
             elif not np.array_equal(page, right):
                 self.counts.wrong += 1
             self._cached[identity.sequence_hash] = (places[index], identity)
+        self._touch(prompt)
         self.counts.loaded += loaded
         self.counts.computed += len(missing) - loaded
+
+    def _touch(self, blocks: Sequence[BlockIdentity]) -> None:
+        """Marks blocks as used: the last ones of a prompt go first, so that beginnings stay."""
+        for identity in reversed(blocks):
+            self._cached.move_to_end(identity.sequence_hash)
 
     def _take(self, count: int) -> list[int]:
         """Pages to fill: free ones, else those of the blocks that were used least recently."""

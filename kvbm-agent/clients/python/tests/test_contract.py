@@ -36,7 +36,9 @@ from kvasir import (
     _rpc,
     limits,
 )
-from kvasir._gen import indexer_pb2, ingest_pb2, loads_pb2, router_pb2, types_pb2
+from kvasir import block_types as blocks
+from kvasir._gen import block_manager_pb2, indexer_pb2, ingest_pb2, loads_pb2, router_pb2, types_pb2
+from kvasir.blocks import BlockManager, Session
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 
@@ -72,6 +74,12 @@ def test_limits_match_the_index() -> None:
         "LOADS_INTERVAL_MS_MAX",
         "PLACEMENT_TTL_MS_MAX",
         "GRPC_MESSAGE_BYTES_MAX",
+        "QUERY_BLOCKS_MAX",
+        "BLOCK_SLOTS_MAX",
+        "BLOCK_CHECKS_MAX",
+        "BLOCK_WRITE_BYTES_MAX",
+        "ONBOARD_TIMEOUT_MS_MAX",
+        "ONBOARD_TIMEOUT_MS_DEFAULT",
     ]:
         value, _, shift = found[name].replace("_", "").partition("<<")
         assert getattr(limits, name) == int(value) << int(shift or 0), name
@@ -90,6 +98,10 @@ def test_enumerations_match_the_contract() -> None:
         (IndexOutcome, router_pb2.IndexOutcome, "INDEX_OUTCOME_"),
         (IndexTrust, router_pb2.IndexTrust, "INDEX_TRUST_"),
         (PrefillOutcome, router_pb2.PrefillOutcome, "PREFILL_OUTCOME_"),
+        (blocks.BlockTier, block_manager_pb2.BlockTier, "BLOCK_TIER_"),
+        (blocks.BlockFault, block_manager_pb2.BlockFault, "BLOCK_FAULT_"),
+        (blocks.CommitOutcome, block_manager_pb2.CommitOutcome, "COMMIT_OUTCOME_"),
+        (blocks.OffloadOutcome, block_manager_pb2.OffloadOutcome, "OFFLOAD_OUTCOME_"),
     ]:
         names = {name[len(prefix) :]: value for name, value in theirs.items()}
         if ours in (Tier, Engine):
@@ -140,3 +152,27 @@ def test_the_routers_answers_match_the_contract() -> None:
     for ours, theirs in pairs:
         known = [field.name for field in dataclasses.fields(ours)]
         assert known == [field.name for field in theirs.DESCRIPTOR.fields], ours
+
+
+def test_the_block_manager_matches_the_contract() -> None:
+    service = block_manager_pb2.DESCRIPTOR.services_by_name["BlockManager"]
+    assert f"/{service.full_name}/" == _rpc.BLOCK_MANAGER
+    calls = {re.sub(r"(?<!^)([A-Z])", r"_\1", method.name).lower() for method in service.methods}
+    others = {"open_session": "open_session", "end_session": "close", "get_stats": "stats"}
+    ours = set(dir(BlockManager)) | set(dir(Session))
+    assert {others.get(name, name) for name in calls} <= ours
+    messages = block_manager_pb2.DESCRIPTOR.message_types_by_name
+    renamed = {
+        "BlockStats": "GetBlockStatsResponse",
+        "Onboarded": "OnboardResponse",
+        "PrefixMatch": "MatchPrefixResponse",
+    }
+    for ours_type in vars(blocks).values():
+        if not dataclasses.is_dataclass(ours_type) or ours_type is blocks.BlockBytes:
+            # The bytes come in parts.
+            continue
+        name = getattr(ours_type, "__name__", "")
+        sent = [field.name for field in messages[renamed.get(name, name)].fields]
+        # `from` is a word of Python's own.
+        known = [field.name.replace("_tier", "") for field in dataclasses.fields(ours_type)]
+        assert [field.replace("_tier", "") for field in sent] == known, ours_type

@@ -81,9 +81,13 @@ def _is_host(host: str) -> bool:
 
 def open_channel(target: str, credentials: Optional[grpc.ChannelCredentials]) -> grpc.Channel:
     """Opens a channel, which connects on its first call."""
+    options: list[tuple[str, Any]] = [*CHANNEL_OPTIONS]
+    if target.startswith("unix:"):
+        # By default it is the encoded path, which is no host: HTTP/2 servers in Rust refuse it.
+        options.append(("grpc.default_authority", "localhost"))
     if credentials is None:
-        return grpc.insecure_channel(target, options=CHANNEL_OPTIONS)
-    return grpc.secure_channel(target, credentials, options=CHANNEL_OPTIONS)
+        return grpc.insecure_channel(target, options=options)
+    return grpc.secure_channel(target, credentials, options=options)
 
 
 def call(

@@ -51,6 +51,7 @@ Bytes = Union[bytes, bytearray, memoryview]
 _LOSS_NOTICE_SECONDS = 1.0
 """After a call that the agent did not answer: time for the stream to end, if the agent is gone."""
 _U32 = (1 << 32) - 1
+_U64 = (1 << 64) - 1
 
 
 class Session:
@@ -98,6 +99,10 @@ class Session:
         finally:
             self._is_closed = True
             self._stream.close(wait)
+
+    def lose(self) -> None:
+        """Ends the session without a word, as a lost connection does."""
+        self._stream.close()
 
     def arena(self) -> Arena:
         """Maps the agent's memory. Raises `ArenaError` if that is not possible here."""
@@ -272,10 +277,14 @@ class Session:
         _bound("pins", pins, BLOCK_SLOTS_MAX)
         request = pb.UnpinRequest()
         for index, pin in enumerate(pins):
+            field = f"pins[{index}]"
             if not isinstance(pin, BlockPin):
-                raise InvalidArgumentError(f"pins[{index}]", f"is {pin!r}: give a BlockPin")
-            tier = f"BLOCK_TIER_{pin.tier.name}"
-            request.pins.add(tier=tier, pin_id=pin.pin_id, deadline_ns=pin.deadline_ns)
+                raise InvalidArgumentError(field, f"is {pin!r}: give a BlockPin")
+            request.pins.add(
+                tier=f"BLOCK_TIER_{pin.tier.name}",
+                pin_id=read_int(f"{field}.pin_id", pin.pin_id, 0, _U64),
+                deadline_ns=read_int(f"{field}.deadline_ns", pin.deadline_ns, 0, _U64),
+            )
         return self._call("Unpin", request, pb.UnpinResponse).unpinned
 
     def _slot(self, field: str, slot: int) -> int:

@@ -1,5 +1,6 @@
 """Client of an agent's block manager: an engine saves KV blocks there, and gets them back."""
 
+import weakref
 from types import TracebackType
 from typing import Optional
 
@@ -95,6 +96,7 @@ class BlockManager:
         """
         self._timeout = read_seconds("timeout", timeout)
         self._channel = _rpc.open_channel(_rpc.read_target(target, credentials), credentials)
+        self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
     def __enter__(self) -> "BlockManager":
         return self
@@ -109,6 +111,8 @@ class BlockManager:
 
     def close(self) -> None:
         """Closes the connection. Calls in progress fail, and sessions that are open are lost."""
+        for session in list(self._sessions):
+            session.lose()
         self._channel.close()
 
     def open_session(
@@ -137,7 +141,9 @@ class BlockManager:
             request.block_bytes = read_int("block_bytes", block_bytes, 1, _U64)
         if dtype is not None:
             request.dtype = read_name("dtype", dtype)
-        return Session(self._channel, request, self._timeout)
+        session = Session(self._channel, request, self._timeout)
+        self._sessions.add(session)
+        return session
 
     def stats(self) -> BlockStats:
         """Returns sizes and counters."""

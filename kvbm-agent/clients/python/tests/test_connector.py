@@ -1,0 +1,94 @@
+"""The example of an engine's side: every block that it loads equals what it saved."""
+
+import pathlib
+import subprocess
+import sys
+
+import connector
+import pytest
+from conftest import Agents, wait_until
+from test_blocks import BLOCK_BYTES, HOST_BLOCKS, flags, host, opened
+
+from kvasir import Indexer, local_hashes
+from kvasir.blocks import BlockTier, Session, block_identities
+
+CONNECTOR = pathlib.Path(connector.__file__)
+
+
+def test_it_is_short() -> None:
+    assert len(CONNECTOR.read_text().splitlines()) <= 200
+
+
+@pytest.mark.parametrize("arena", ["memfd", "private"])
+def test_what_is_loaded_is_what_was_saved(
+    agents: Agents, indexer: Indexer, tmp_path: pathlib.Path, arena: str
+) -> None:
+    agent = agents("worker-0", *flags(tmp_path, 1_024), "--blocks-arena", arena)
+    with opened(f"unix:{tmp_path}/socket") as (manager, session):
+        engine = connector.Engine(session, 4, 8)
+        # 32 conversations of up to 8 blocks: 16 times what host memory has room for.
+        prompts = connector.prompts(1, 400, 32, 4)
+        for tokens in prompts:
+            engine.serve(tokens)
+        counts = engine.counts
+        assert (counts.requests, counts.wrong) == (400, 0)
+        assert counts.loaded > 10 * HOST_BLOCKS
+        assert counts.saved > 10 * HOST_BLOCKS
+        stats = manager.stats()
+        assert stats.blocks > 4 * HOST_BLOCKS
+        up = next(lane for lane in stats.lanes if lane.to_tier is BlockTier.HOST)
+        assert up.committed > HOST_BLOCKS
+        wait_until("release", lambda: host(manager), lambda at: at.active + at.writing == 0)
+        check_index(indexer, session, prompts)
+    run = [sys.executable, str(CONNECTOR), "--target", agent.target, "--model", "model"]
+    done = subprocess.run(
+        [*run, "--block-size", "4", "--requests", "50"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert "requests=50" in done.stdout
+    assert "wrong=0" in done.stdout
+
+
+def check_index(indexer: Indexer, session: Session, prompts: list[list[int]]) -> None:
+    """The index shows for each prompt how much the agent has in each tier."""
+    longest = {tokens[0]: tokens for tokens in sorted(prompts, key=len)}
+    in_tiers = [0, 0]
+    for tokens in longest.values():
+        names = [at.sequence_hash for at in block_identities(local_hashes(tokens, 4))]
+
+        def differs(tokens: list[int] = tokens, names: list[int] = names) -> object:
+            matches = indexer.find_matches("model", token_ids=tokens, block_size=4).matches
+            best = matches[0].blocks_by_tier if matches else None
+            shown = [best.host, best.disk] if best else [0, 0]
+            tiers = {at.tier: at.leading_blocks for at in session.match_prefix(names).tiers}
+            expected = [tiers[BlockTier.HOST], tiers[BlockTier.DISK]]
+            if shown == expected:
+                in_tiers[0] += shown[0]
+                in_tiers[1] += shown[1]
+                return None
+            return shown, expected
+
+        wait_until("the index's view", differs, lambda found: found is None)
+    assert in_tiers[0] > 0
+    assert in_tiers[1] > HOST_BLOCKS
+
+
+def test_a_wrong_byte_is_counted(agents: Agents, tmp_path: pathlib.Path) -> None:
+    """The comparison can fail: another engine saves other bytes under the same names."""
+    agent = agents("worker-0", *flags(tmp_path))
+    tokens = list(range(4))
+    with opened(agent.target) as (_, session):
+        (identity,) = block_identities(local_hashes(tokens, 4))
+        page = connector.computed(1, BLOCK_BYTES)
+        assert connector.Connector(session, 4).save([(identity, page)]) == 1
+        engine = connector.Engine(session, 4, 8)
+        engine.serve(tokens)
+        assert (engine.counts.loaded, engine.counts.wrong) == (1, 1)
+
+
+def test_help() -> None:
+    done = subprocess.run(
+        [sys.executable, str(CONNECTOR), "--help"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0
+    assert "--target" in done.stdout
