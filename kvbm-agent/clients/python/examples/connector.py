@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """An engine's side of the block manager, in the style of vLLM's KV connector.
 
     connector.py --target 127.0.0.1:50052 --model model --block-size 4

@@ -36,7 +36,7 @@ def test_the_examples_run(
     server: Server, routers: Routers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = README.read_text()
-    find, route, reservation, _, loads, wire = examples()
+    find, route, reservation, _, loads, blocks, wire = examples()
 
     def check_printed() -> None:
         printed = capsys.readouterr().out.strip()
@@ -55,12 +55,17 @@ def test_the_examples_run(
 
     identity = ["--worker-id", "gpu-0", "--model", "llama", "--block-size", "16"]
     indexers = ["--indexers", f"http://{server.target}"]
-    agent = Server(*identity, *indexers, variable=AGENT_VARIABLE)
+    keeper = ["--blocks-host-bytes", "64KiB", "--blocks-bytes", "4096"]
+    agent = Server(*identity, *indexers, *keeper, variable=AGENT_VARIABLE)
     try:
         run(loads, "127.0.0.1:50052", agent.target)
+        check_printed()
+        run(blocks, "127.0.0.1:50052", agent.target)
+        first, second = capsys.readouterr().out.splitlines()
+        assert first == second
+        assert f"prints `{first}` twice" in text
     finally:
         agent.kill()
-    check_printed()
 
     exec(compile(wire, str(README), "exec"), {})
     assert capsys.readouterr().out.count("tcp://127.0.0.1:") == 2
