@@ -147,6 +147,37 @@ def agents(server: Server) -> Iterator[Agents]:
         agent.kill()
 
 
+BLOCK_BYTES = 4_096
+HOST_BLOCKS = 16
+DISK_BLOCKS = 128
+
+Keepers = Callable[..., Server]
+
+
+def block_flags(folder: pathlib.Path, disk_blocks: int = DISK_BLOCKS) -> list[str]:
+    """The options of an agent with host memory, a disk file and a socket file."""
+    options = {
+        "host-bytes": HOST_BLOCKS * BLOCK_BYTES,
+        "bytes": BLOCK_BYTES,
+        "dtype": "float16",
+        "disk": folder / "disk",
+        "disk-bytes": disk_blocks * BLOCK_BYTES,
+        "socket": folder / "socket",
+        "lease-grace": "100ms",
+    }
+    return [part for name, value in options.items() for part in (f"--blocks-{name}", str(value))]
+
+
+@pytest.fixture
+def keepers(agents: Agents, tmp_path: pathlib.Path) -> Keepers:
+    """Starts an agent with a block manager, and further options."""
+
+    def start(*options: str) -> Server:
+        return agents("worker-0", *block_flags(tmp_path), *options)
+
+    return start
+
+
 @pytest.fixture
 def indexer(server: Server) -> Iterator[Indexer]:
     with Indexer(server.target) as client:

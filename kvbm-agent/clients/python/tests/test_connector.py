@@ -6,8 +6,8 @@ import sys
 
 import connector
 import pytest
-from conftest import Agents, wait_until
-from test_blocks import BLOCK_BYTES, HOST_BLOCKS, flags, host, opened
+from conftest import BLOCK_BYTES, HOST_BLOCKS, Agents, Keepers, block_flags, wait_until
+from test_blocks import host, opened
 
 from kvasir import Indexer, local_hashes
 from kvasir.blocks import BlockTier, Session, block_identities
@@ -23,7 +23,7 @@ def test_it_is_short() -> None:
 def test_what_is_loaded_is_what_was_saved(
     agents: Agents, indexer: Indexer, tmp_path: pathlib.Path, arena: str
 ) -> None:
-    agent = agents("worker-0", *flags(tmp_path, 1_024), "--blocks-arena", arena)
+    agent = agents("worker-0", *block_flags(tmp_path, 1_024), "--blocks-arena", arena)
     with opened(f"unix:{tmp_path}/socket") as (manager, session):
         engine = connector.Engine(session, 4, 8)
         # 32 conversations of up to 8 blocks: 16 times what host memory has room for.
@@ -73,11 +73,10 @@ def check_index(indexer: Indexer, session: Session, prompts: list[list[int]]) ->
     assert in_tiers[1] > HOST_BLOCKS
 
 
-def test_a_wrong_byte_is_counted(agents: Agents, tmp_path: pathlib.Path) -> None:
+def test_a_wrong_byte_is_counted(keepers: Keepers) -> None:
     """The comparison can fail: another engine saves other bytes under the same names."""
-    agent = agents("worker-0", *flags(tmp_path))
     tokens = list(range(4))
-    with opened(agent.target) as (_, session):
+    with opened(keepers().target) as (_, session):
         (identity,) = block_identities(local_hashes(tokens, 4))
         page = connector.computed(1, BLOCK_BYTES)
         assert connector.Connector(session, 4).save([(identity, page)]) == 1

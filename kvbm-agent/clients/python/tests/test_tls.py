@@ -6,9 +6,17 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from conftest import Server
+from conftest import AGENT_VARIABLE, Server
 
-from kvasir import Indexer, InvalidArgumentError, KvEventPublisher, RpcError, tls_credentials
+from kvasir import (
+    Indexer,
+    InvalidArgumentError,
+    KvEventPublisher,
+    RefusedError,
+    RpcError,
+    tls_credentials,
+)
+from kvasir.blocks import BlockManager
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +87,35 @@ def test_a_token_says_who_calls(papers: pathlib.Path) -> None:
         server.kill()
     with pytest.raises(InvalidArgumentError, match="token"):
         tls_credentials(papers / "ca.pem", token="two words")
+
+
+def test_blocks_need_the_role_of_their_worker(papers: pathlib.Path, server: Server) -> None:
+    text = ""
+    engine, reader = 'roles = ["publish"]\nworkers = ["w"]', 'roles = ["query"]'
+    for name, roles in [("engine", engine), ("reader", reader)]:
+        digest = hashlib.sha256(f"token-of-{name}".encode()).hexdigest()
+        text += f'[[identity]]\nname = "{name}"\ntoken-sha256 = "{digest}"\n{roles}\n'
+    (papers / "engines.toml").write_text(text)
+    files = ["--tls-cert", "own.pem", "--tls-key", "own.key", "--identities", "engines.toml"]
+    flags = [flag if flag.startswith("--") else str(papers / flag) for flag in files]
+    flags += ["--worker-id", "w", "--model", "m", "--block-size", "4"]
+    flags += ["--indexers", f"http://{server.target}"]
+    flags += ["--blocks-host-bytes", "16KiB", "--blocks-bytes", "4096"]
+    agent = Server(*flags, variable=AGENT_VARIABLE)
+    try:
+        for name in ("engine", "reader"):
+            known = tls_credentials(papers / "ca.pem", token=f"token-of-{name}")
+            with BlockManager(f"https://{agent.target}", credentials=known) as manager:
+                if name == "reader":
+                    with pytest.raises(RefusedError, match="lacks the role publish"):
+                        manager.open_session("m")
+                    continue
+                with manager.open_session("m") as session:
+                    assert len(session.allocate(4)) == 4
+        with BlockManager(f"http://{agent.target}") as manager, pytest.raises(RpcError):
+            manager.stats()
+    finally:
+        agent.kill()
 
 
 def test_what_does_not_go_together_is_refused(papers: pathlib.Path) -> None:

@@ -30,9 +30,7 @@ from kvasir.errors import (
     ClosedError,
     InvalidArgumentError,
     KvasirError,
-    NotFoundError,
     RpcError,
-    UnavailableError,
 )
 from kvasir.limits import (
     BLOCK_CHECKS_MAX,
@@ -50,6 +48,13 @@ Bytes = Union[bytes, bytearray, memoryview]
 
 _LOSS_NOTICE_SECONDS = 1.0
 """After a call that the agent did not answer: time for the stream to end, if the agent is gone."""
+_PERHAPS_LOST = {
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.UNKNOWN,
+}
 _U32 = (1 << 32) - 1
 _U64 = (1 << 64) - 1
 
@@ -313,8 +318,8 @@ class Session:
         """Turns errors of calls into the loss of the session, if that is why they failed."""
         try:
             yield
-        except (NotFoundError, UnavailableError) as error:
-            if error.code is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+        except RpcError as error:
+            if error.code in _PERHAPS_LOST:
                 self._stream.check(_LOSS_NOTICE_SECONDS)
             raise
 
