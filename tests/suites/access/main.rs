@@ -11,6 +11,7 @@ mod play;
 mod rates;
 mod reload;
 mod roles;
+mod router;
 mod side;
 mod timing;
 mod walls;

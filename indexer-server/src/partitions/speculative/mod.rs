@@ -14,7 +14,7 @@ pub use metrics::{SPECULATIVE_OUTCOMES, SpeculationMetrics};
 use super::{HOLD_OPERATIONS_MAX, Partition, Partitions};
 use kvasir_index::{Placements, Recorded, RecordingCut};
 use kvasir_proto::types::{LocalHash, WorkerId, WorkerKey};
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::{sync::Mutex, task::yield_now};
 
 /// Bounds of the speculative blocks.
@@ -110,8 +110,8 @@ impl Speculation {
         Ok(recorded)
     }
 
-    /// Drops the placements that expire first, over all partitions (to within one piece), if `more` blocks do
-    /// not fit.
+    /// Drops placements (to within one piece) if `more` blocks do not fit: of the tenant that has the most those that expire
+    /// first. So a tenant that fills the room costs others nothing.
     async fn make_room(&self, blocks: &mut usize, more: usize) {
         let SpeculationConfig { blocks_max, blocks_kept } = self.config;
         let room = blocks_max.saturating_sub(more);
@@ -121,7 +121,9 @@ impl Speculation {
         let (target, partitions) = (blocks_kept.min(room), self.partitions.list());
         // Counted again, in case a change failed half-way.
         *blocks = partitions.iter().map(|partition| partition.speculative().blocks()).sum();
-        while let Some((partition, _)) = ends_first(&partitions).filter(|_| *blocks > target) {
+        while *blocks > target {
+            let largest = of_largest_tenant(&partitions);
+            let Some((partition, _)) = ends_first(&largest) else { break };
             let excess = *blocks - target;
             let pruned = partition.speculative().change(|placements| {
                 let left = placements.blocks().saturating_sub(excess);
@@ -171,6 +173,18 @@ impl Speculation {
         yield_now().await;
         dropped.done
     }
+}
+
+/// The partitions of the tenant that has the most blocks.
+fn of_largest_tenant(partitions: &[Arc<Partition>]) -> Vec<Arc<Partition>> {
+    let mut blocks: BTreeMap<&str, usize> = BTreeMap::new();
+    for partition in partitions {
+        *blocks.entry(partition.key().tenant()).or_default() += partition.speculative().blocks();
+    }
+    let largest = blocks.into_iter().max_by_key(|(_, blocks)| *blocks);
+    let of_it =
+        |at: &&Arc<Partition>| largest.is_some_and(|(tenant, _)| tenant == at.key().tenant());
+    partitions.iter().filter(of_it).map(Arc::clone).collect()
 }
 
 /// The partition whose first placement to end ends first, and when.

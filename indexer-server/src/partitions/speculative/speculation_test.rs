@@ -37,7 +37,11 @@ impl Fleet {
     }
 
     fn partition(&self, model: &str) -> Arc<Partition> {
-        let key = PartitionKey::new(model, "").expect("a valid key");
+        self.partition_of(model, "")
+    }
+
+    fn partition_of(&self, model: &str, tenant: &str) -> Arc<Partition> {
+        let key = PartitionKey::new(model, tenant).expect("a valid key");
         self.partitions.get_or_create(&key, 16).expect("few partitions")
     }
 
@@ -99,6 +103,25 @@ async fn the_bound_is_on_all_partitions_and_the_oldest_go_first() {
     fleet.validate().await;
     assert_eq!(fleet.find("b", &prompt(6, 10_000), 6), [("u".to_owned(), 10_000)]);
     assert_eq!(fleet.find("a", &prompt(1, 3_000), 6), []);
+}
+
+/// However much a tenant records, and for however long, another one's placements stay until their own end.
+#[tokio::test]
+async fn a_tenant_that_fills_the_room_costs_others_nothing() {
+    let fleet = Fleet::new(10_000, 8_000);
+    let record = async |tenant: &str, number, blocks, ttl| {
+        let partition = fleet.partition_of("m", tenant);
+        let (locals, ttl) = (prompt(number, blocks), seconds(ttl));
+        let prompt = Speculative { worker: worker("w"), locals: &locals, now: seconds(0), ttl };
+        fleet.speculation.record(&partition, prompt, || true).await.expect("a worker");
+    };
+    record("small", 1, 1_000, 100).await;
+    for number in 2..8 {
+        record("greedy", number, 5_000, 3_600).await;
+        fleet.validate().await;
+    }
+    assert_eq!(fleet.partition_of("m", "small").speculative_size().blocks, 1_000);
+    assert!(fleet.partition_of("m", "greedy").speculative_size().blocks >= 5_000);
 }
 
 #[tokio::test]
