@@ -85,8 +85,8 @@ pub struct Options {
     /// models and tenants: 65536 to 16777216
     #[arg(long, value_name = "COUNT", default_value_t = 1 << 20)]
     pub speculative_blocks_max: usize,
-    /// Share of them that stays when a placement no longer fits, 0 to 1; those that expire first are
-    /// dropped first
+    /// Share of them that stays when a placement no longer fits, 0 to 1; of the tenant with the
+    /// most of them those that expire first are dropped
     #[arg(long, value_name = "SHARE", default_value_t = 0.8)]
     pub speculative_keep_ratio: f64,
     /// Limit of concurrent unary requests, over all connections; more are refused
