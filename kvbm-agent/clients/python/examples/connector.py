@@ -11,14 +11,16 @@ compares every byte that it loads. The agent needs --blocks-host-bytes and --blo
 import argparse
 import random
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kvasir import UnavailableError, local_hashes
 from kvasir.blocks import BlockIdentity, BlockManager, CommitBlock, Session, block_identities
+from kvasir.limits import BLOCK_CHECKS_MAX
 
 Pages = NDArray[np.uint8]
 
@@ -33,6 +35,7 @@ class Connector:
 
     def __init__(self, session: Session, block_size: int) -> None:
         self._session, self._block_size = session, block_size
+        self.batch = min(BLOCK_CHECKS_MAX, session.opened.slots)
         # An agent on another machine, or with private memory, is read and written over gRPC.
         self._arena = session.arena() if session.opened.arena else None
 
@@ -43,7 +46,7 @@ class Connector:
         return len(self._session.match_prefix(sequence_hashes).nearest) * self._block_size
 
     def save(self, evicted: Sequence[tuple[BlockIdentity, Pages]]) -> int:
-        """Saves pages that the cache is about to lose. Returns how many."""
+        """Saves at most `batch` pages that the cache is about to lose. Returns how many."""
         try:
             slots = self._session.allocate(len(evicted))
         except UnavailableError:
@@ -66,30 +69,30 @@ class Connector:
 
     def load(self, sequence_hashes: Sequence[int], pages: Sequence[Pages]) -> int:
         """Fills pages with the leading blocks that can be had. Returns how many."""
-        if not sequence_hashes:
-            return 0
-        slots = [block.slot for block in self._session.onboard(sequence_hashes).blocks]
-        if not slots:
-            return 0
-        loaded = self._copy(slots, pages)
-        self._session.release(slots)
+        loaded = 0
+        for start in range(0, len(sequence_hashes), self.batch):
+            wanted = sequence_hashes[start : start + self.batch]
+            slots = [block.slot for block in self._session.onboard(wanted).blocks]
+            if slots:
+                for page, data in zip(pages[start:], self._verified(slots)):
+                    page[:] = data
+                    loaded += 1
+                self._session.release(slots)
+            if loaded < start + len(wanted):
+                break
         return loaded
 
-    def _copy(self, slots: Sequence[int], pages: Sequence[Pages]) -> int:
-        loaded = 0
+    def _verified(self, slots: Sequence[int]) -> Iterator[Pages]:
         if self._arena is None:
             for block in self._session.read(slots):
                 if block.data is None:
-                    break
-                pages[loaded][:] = np.frombuffer(block.data, np.uint8)
-                loaded += 1
-            return loaded
-        for slot, verified in zip(slots, self._session.verify(slots)):
-            if verified.fault is not None:
-                break
-            pages[loaded][:] = self._arena.slot(slot)
-            loaded += 1
-        return loaded
+                    return
+                yield np.frombuffer(block.data, np.uint8)
+        else:
+            for slot, verified in zip(slots, self._session.verify(slots)):
+                if verified.fault is not None:
+                    return
+                yield self._arena.slot(slot)
 
 
 @dataclass
@@ -121,12 +124,10 @@ class Engine:
         if len(prompt) > len(self._memory):
             raise ValueError(f"a prompt of {len(prompt)} blocks needs as many pages")
         self.counts.requests += 1
-        own = 0
-        while own < len(prompt) and prompt[own].sequence_hash in self._cached:
-            own += 1
-        self.counts.hits += own
-        self._touch(prompt[:own])
-        missing = prompt[own:]
+        own = list(takewhile(lambda block: block.sequence_hash in self._cached, prompt))
+        self.counts.hits += len(own)
+        self._touch(own)
+        missing = prompt[len(own) :]
         places = self._take(len(missing))
         names = [identity.sequence_hash for identity in missing]
         matched = self._connector.matched_tokens(names) // self._block_size
@@ -155,9 +156,10 @@ class Engine:
             place, identity = self._cached.popitem(last=False)[1]
             evicted.append((identity, self._memory[place]))
             self._free.append(place)
-        if evicted:
-            self.counts.evicted += len(evicted)
-            self.counts.saved += self._connector.save(evicted)
+        self.counts.evicted += len(evicted)
+        batch = self._connector.batch
+        for start in range(0, len(evicted), batch):
+            self.counts.saved += self._connector.save(evicted[start : start + batch])
         return [self._free.pop() for _ in range(count)]
 
 

@@ -73,6 +73,26 @@ def check_index(indexer: Indexer, session: Session, prompts: list[list[int]]) ->
     assert in_tiers[1] > HOST_BLOCKS
 
 
+@pytest.mark.parametrize("host_blocks", [HOST_BLOCKS, 4_096])
+def test_many_pages_go_in_batches(agents: Agents, host_blocks: int) -> None:
+    """A prompt evicts more pages than the agent has slots, or than one call may name."""
+    host = ("--blocks-host-bytes", str(host_blocks * BLOCK_BYTES))
+    agent = agents("worker-0", *host, "--blocks-bytes", str(BLOCK_BYTES))
+    with opened(agent.target) as (manager, session):
+        pages = 1_500
+        engine = connector.Engine(session, 4, pages)
+        first, second = range(4 * pages), range(1 << 16, (1 << 16) + 4 * pages)
+        for tokens in (first, second, first):
+            engine.serve(tokens)
+        room = min(pages, host_blocks)
+        assert (engine.counts.evicted, engine.counts.wrong) == (2 * pages, 0)
+        assert engine.counts.saved >= room
+        if host_blocks > pages:
+            assert engine.counts.loaded == pages
+        (pool,) = manager.stats().pools
+        assert (pool.active, pool.writing) == (0, 0)
+
+
 def test_a_wrong_byte_is_counted(keepers: Keepers) -> None:
     """The comparison can fail: another engine saves other bytes under the same names."""
     tokens = list(range(4))
@@ -83,6 +103,23 @@ def test_a_wrong_byte_is_counted(keepers: Keepers) -> None:
         engine = connector.Engine(session, 4, 8)
         engine.serve(tokens)
         assert (engine.counts.loaded, engine.counts.wrong) == (1, 1)
+
+
+@pytest.mark.parametrize("arena", [True, False])
+def test_wrong_bytes_are_computed_again(keepers: Keepers, arena: bool) -> None:
+    tokens = list(range(12))
+    blocks = block_identities(local_hashes(tokens, 4))
+    with opened(keepers().target) as (_, session):
+        engine = connector.Engine(session, 4, 8)
+        pages = [connector.computed(at.sequence_hash, BLOCK_BYTES) for at in blocks]
+        assert connector.Connector(session, 4).save(list(zip(blocks, pages))) == 3
+        held = session.match_prefix([at.sequence_hash for at in blocks], hold=True).held
+        session.arena().slot(held[1].slot, writable=True)[7] ^= 1
+        if not arena:
+            engine._connector._arena = None
+        engine.serve(tokens)
+        counts = engine.counts
+        assert (counts.loaded, counts.computed, counts.wrong) == (1, 2, 0)
 
 
 def test_help() -> None:

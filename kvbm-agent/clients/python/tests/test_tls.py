@@ -124,6 +124,8 @@ def test_what_does_not_go_together_is_refused(papers: pathlib.Path) -> None:
     credentials = tls_credentials(papers / "ca.pem")
     with pytest.raises(InvalidArgumentError, match="has no TLS"):
         Indexer("http://127.0.0.1:1", credentials=credentials)
+    with pytest.raises(InvalidArgumentError, match="a socket file has no TLS"):
+        BlockManager("unix:/none", credentials=credentials)
     with pytest.raises(InvalidArgumentError, match="key"):
         tls_credentials(papers / "ca.pem", cert=papers / "own.pem")
     with pytest.raises(InvalidArgumentError, match="ca"):

@@ -23,8 +23,11 @@ class Arena:
 
     def __init__(self, opened: SessionOpened) -> None:
         """`Session.arena` makes it."""
-        import numpy
-
+        try:
+            import numpy
+        except ImportError as error:
+            problem = "numpy is not installed: pip install 'kvasir-client[blocks]'"
+            raise ArenaError(problem) from error
         self._numpy: Any = numpy
         self._opened = opened
         place = opened.arena

@@ -25,6 +25,8 @@ CHANNEL_OPTIONS = [
     # Detect a dead server, even on an idle connection.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    # Of both timeouts the longer one counts, and this one is a minute by default.
+    ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
     # No channel waits for the reconnect backoff of another.
     ("grpc.use_local_subchannel_pool", 1),
@@ -44,6 +46,9 @@ def read_target(target: str, credentials: Optional[grpc.ChannelCredentials]) -> 
     """
     address = read_name("target", target, required=True)
     if address.startswith("unix:/"):
+        if credentials is not None:
+            problem = f"is {target!r}, and a socket file has no TLS: leave out the credentials"
+            raise InvalidArgumentError("target", problem)
         return address
     scheme, _, rest = address.rpartition("://")
     if scheme in ("http", "https"):
@@ -57,7 +62,7 @@ def read_target(target: str, credentials: Optional[grpc.ChannelCredentials]) -> 
     if not _is_host(host) or not _PORT.fullmatch(port) or not 0 < int(port) < 1 << 16:
         problem = (
             f"is {target!r}: give host:port, http://host:port or https://host:port, "
-            "such as 10.0.0.2:50051"
+            "such as 10.0.0.2:50051, or unix:/path"
         )
         raise InvalidArgumentError("target", problem)
     return address

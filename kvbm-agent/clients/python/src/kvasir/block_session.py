@@ -222,7 +222,11 @@ class Session:
         return _read_blocks.onboarded(self._call("Onboard", request, pb.OnboardResponse, timeout))
 
     def read(self, slots: Sequence[int]) -> Iterator[BlockBytes]:
-        """Yields the bytes of held blocks, in this order, verified by the agent."""
+        """Yields the bytes of held blocks, in this order, verified by the agent.
+
+        The manager's `timeout` is for all of them, with what the caller does between two: copy a
+        block and ask for the next one, or read fewer at a time.
+        """
         numbers = self._slots(slots, BLOCK_CHECKS_MAX)
         self._check()
         request = pb.ReadRequest(session_id=self._id, slots=numbers)
