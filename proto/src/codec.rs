@@ -6,10 +6,10 @@
 //! them on the wire, at no cost in memory.
 
 use crate::limits::{
-    BATCH_EVENTS_MAX, BROKER_MESSAGE_BYTES_MAX, DUMP_CHUNK_RECORDS_MAX, GRPC_MESSAGE_BYTES_MAX,
-    QUERY_MULTIMODAL_ITEMS_MAX, QUERY_WORKER_IDS_MAX, SYNC_ITEMS_MAX, WORKER_ENDPOINTS_MAX,
-    WORKER_LABELS_MAX, WORKER_LORA_NAMES_MAX, WORKER_MEDIUM_TTLS_MAX, WORKER_RANKS_MAX,
-    WORKER_SOURCES_MAX,
+    BATCH_EVENTS_MAX, BLOCK_CHECKS_MAX, BLOCK_SLOTS_MAX, BROKER_MESSAGE_BYTES_MAX,
+    DUMP_CHUNK_RECORDS_MAX, GRPC_MESSAGE_BYTES_MAX, QUERY_MULTIMODAL_ITEMS_MAX,
+    QUERY_WORKER_IDS_MAX, SYNC_ITEMS_MAX, WORKER_ENDPOINTS_MAX, WORKER_LABELS_MAX,
+    WORKER_LORA_NAMES_MAX, WORKER_MEDIUM_TTLS_MAX, WORKER_RANKS_MAX, WORKER_SOURCES_MAX,
 };
 use prost::{
     DecodeError, Message, Name,
@@ -127,7 +127,7 @@ const fn list(name: &'static str, path: &'static [u32], limit: usize) -> List {
 }
 
 /// Every request of the package.
-static REQUESTS: [Bounds; 23] = [
+static REQUESTS: [Bounds; 38] = [
     large(
         "FindMatchesRequest",
         &[
@@ -174,6 +174,21 @@ static REQUESTS: [Bounds; 23] = [
     small("WatchRouterLoadsRequest", &[]),
     small("GetBusyThresholdsRequest", &[]),
     small("SetBusyThresholdsRequest", &[]),
+    small("OpenSessionRequest", &[]),
+    small("EndSessionRequest", &[]),
+    small("AllocateRequest", &[]),
+    large("WriteRequest", &[]),
+    small("CommitRequest", &[list("blocks", &[2], BLOCK_CHECKS_MAX)]),
+    small("AbortRequest", &[]),
+    small("MatchPrefixRequest", &[]),
+    small("OnboardRequest", &[]),
+    small("OffloadRequest", &[]),
+    small("ReadRequest", &[]),
+    small("VerifyRequest", &[]),
+    small("ReleaseRequest", &[]),
+    small("PinRequest", &[]),
+    small("UnpinRequest", &[list("pins", &[2], BLOCK_SLOTS_MAX)]),
+    small("GetBlockStatsRequest", &[]),
 ];
 
 /// Messages that come over a broker.
