@@ -3,7 +3,6 @@ use crate::place::{HOST_BLOCKS, LOOK, PATIENCE, Place};
 use anyhow::{Context, Result};
 use futures::FutureExt;
 use kvasir_proto::pb;
-use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 fn host(stats: &pb::GetBlockStatsResponse) -> pb::BlockPoolStats {
@@ -123,32 +122,6 @@ async fn a_read_that_is_cut_off_says_so() -> Result<()> {
         }
     };
     assert_eq!(end, Some(tonic::Code::NotFound), "after {taken} of 1,000 blocks");
-    place.stop().await;
-    Ok(())
-}
-
-/// A Commit whose caller is gone holds nothing: nobody could release it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_that_is_cancelled_holds_nothing() -> Result<()> {
-    let place = Place::start(&["--blocks-lease-grace=0s"]).await?;
-    let mut engine = Engine::open(over_socket(&place.socket()).await?).await?;
-    for round in 0..20 {
-        let request = engine.filled(&prompt(1 + round, 8)).await?;
-        let mut client = engine.client.clone();
-        let committing = async move { client.commit(request).await };
-        // Each round, the call is given up a little later.
-        let patience = Duration::from_micros(100 * round);
-        if let Ok(answer) = timeout(patience, committing).await {
-            let blocks = answer?.into_inner().blocks.into_iter();
-            let held: Vec<_> = blocks.filter_map(|block| block.block).collect();
-            engine.release(&held).await?;
-        }
-        engine.until("released", |stats| host(stats).active == 0).await?;
-        // What was not committed is still leased.
-        let slots: Vec<_> = (0..HOST_BLOCKS as u32).collect();
-        let session_id = engine.session();
-        engine.client.abort(pb::AbortRequest { session_id, slots }).await?;
-    }
     place.stop().await;
     Ok(())
 }
