@@ -45,6 +45,17 @@ pub struct QueueConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lane(pub u64);
 
+/// Lanes of requests with filters. A release looks at each, so callers must not choose how many there are.
+const FILTERED_LANES: u64 = 63;
+
+impl Lane {
+    /// The lane of requests with a filter, by a hash of the ranks that it leaves. The default is for those without one.
+    #[must_use]
+    pub const fn filtered(hash: u64) -> Self {
+        Self(1 + hash % FILTERED_LANES)
+    }
+}
+
 /// A request that waits. Later ones have larger tickets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);

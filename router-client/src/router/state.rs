@@ -15,9 +15,6 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-/// Lanes of requests that may go to some ranks only.
-const FILTERED_LANES: u64 = 63;
-
 /// What a router counts from its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RouterCounts {
@@ -287,8 +284,7 @@ impl State {
         have_enough(*config, (workers, active, selector, outliers), (filter, now))
     }
 
-    /// The lane of requests that may go to the same ranks, however their filters say it. Two sets of ranks that share a lane
-    /// by chance only hold up each other.
+    /// The lane of requests that may go to the same ranks. Sets of ranks that share one by chance only hold up each other.
     pub(super) fn lane(&self, filter: &Filter) -> Lane {
         let constraints = filter.constraints();
         if constraints.is_none() {
@@ -303,8 +299,7 @@ impl State {
                 is_all = false;
             }
         }
-        // A release looks at every lane: their number must not be the callers' choice.
-        if is_all { Lane::default() } else { Lane(1 + hasher.finish() % FILTERED_LANES) }
+        if is_all { Lane::default() } else { Lane::filtered(hasher.finish()) }
     }
 
     pub(super) fn place(

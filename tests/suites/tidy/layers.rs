@@ -278,7 +278,7 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "kvbm-agent::blocks",
-        "absent error config storages status messages verdicts sessions checks shared held opened service source running",
+        "absent error config volume storages status messages verdicts sessions checks shared held opened service source running",
     ),
     ("kvbm-agent::ingest", "config refusals error source session service"),
     ("kvbm-agent::load", "error loads board scrape config"),
