@@ -341,8 +341,9 @@ impl Agent {
         Tasks::first_fault(&mut [source_tasks, uplink_tasks, service_tasks], IMAGE).await
     }
 
-    /// Refuses engines their blocks, offloads what waits, takes nothing more from its sources, delivers what the journal has to the indexers that can be reached, then
-    /// stops, within `limit`. Returns whether every task came to its end in time.
+    /// Stops within `limit`, in this order: it refuses the calls of engines and offloads what waits, takes nothing more from
+    /// its sources, and delivers what the journal has to the indexers that can be reached. Returns whether every task
+    /// came to its end in time.
     pub async fn stop(mut self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         let offloaded = match &self.blocks {

@@ -152,13 +152,21 @@ fn encode_sessions(to: Encoder<'_, '_>, metrics: &ManagerMetrics) -> Result<(), 
 }
 
 fn encode_transfers(to: Encoder<'_, '_>, metrics: &ManagerMetrics) -> Result<(), Error> {
-    let TransferCounts { reads_verified, restored, restore_refused, damaged_records, .. } =
-        metrics.transfers;
+    let TransferCounts {
+        reads_verified,
+        restored,
+        restored_in_volume,
+        restore_refused,
+        damaged_records,
+        ..
+    } = metrics.transfers;
     let help = "Blocks whose bytes were verified for an engine that read them";
     counter(to, "blocks_reads_verified", help, alone(reads_verified))?;
     let found = [("taken", restored), ("refused", restore_refused), ("damaged", damaged_records)];
     let help = "Blocks that were found on disk at the start";
     counter(to, "blocks_found_on_disk", help, words("outcome", &found))?;
+    let help = "Blocks that were found in the volume, of an earlier start or another agent";
+    counter(to, "blocks_found_in_volume", help, alone(restored_in_volume))?;
     let erased = [("done", metrics.transfers.erased), ("failed", metrics.transfers.erase_failures)];
     let help = "Records of evicted blocks on disk that were erased";
     counter(to, "blocks_erasures", help, words("outcome", &erased))?;
@@ -181,8 +189,7 @@ fn encode_events(to: Encoder<'_, '_>, metrics: &ManagerMetrics) -> Result<(), Er
 impl BlocksMetrics {
     fn encode_gate(&self, to: Encoder<'_, '_>) -> Result<(), Error> {
         let measured = self.0.bandwidths().into_iter();
-        let measured =
-            measured.filter_map(|(route, rate)| Some(row("route", &route, whole(rate?))));
+        let measured = measured.filter_map(|(route, rate)| Some(row("route", &route, rate?)));
         let help = "Measured bandwidth between two tiers, of late";
         gauge(to, "blocks_bytes_per_second", help, measured.collect())?;
         let verdicts = self.0.verdicts();
@@ -210,14 +217,4 @@ impl BlocksMetrics {
 
 fn micros(time: Option<Duration>) -> u64 {
     time.map_or(0, |time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
-}
-
-/// The number without its fraction.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "the cast saturates, which is what is wanted"
-)]
-const fn whole(rate: f64) -> u64 {
-    rate as u64
 }

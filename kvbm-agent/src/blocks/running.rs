@@ -4,7 +4,7 @@ use super::shared::BlockManagerService;
 use super::source::BlockSource;
 use super::storages::{self, Opened};
 use super::volume::VolumeSearch;
-use super::{BlocksConfig, BlocksError, VerdictCounts};
+use super::{BlocksConfig, BlocksError, VerdictCounts, messages};
 use kvasir_blocks::{BlockTier, Route};
 use kvasir_feed::hub::{Hub, HubError};
 use kvasir_memory::shared::HEADER_BYTES;
@@ -118,12 +118,12 @@ impl Blocks {
         self.manager.metrics()
     }
 
-    /// Measured bandwidth of each route, in bytes a second; none if it was not measured of late.
+    /// Measured bandwidth of each route, in whole bytes a second; none if it was not measured of late.
     #[must_use]
-    pub fn bandwidths(&self) -> BTreeMap<Route, Option<f64>> {
+    pub fn bandwidths(&self) -> BTreeMap<Route, Option<u64>> {
         let routes = self.manager.state().stats().lanes.into_keys();
         let measured = |route| self.manager.decide(route, 0, 0.0, Duration::ZERO).bytes_per_second;
-        routes.map(|route| (route, measured(route))).collect()
+        routes.map(|route| (route, measured(route).map(messages::whole))).collect()
     }
 
     /// Whether to load, as engines asked it, by the tier that blocks would be loaded from.

@@ -222,7 +222,7 @@ impl FromStr for StoreOption {
 }
 
 impl BlocksOptions {
-    /// Checks them, for blocks of `block_size` tokens of a worker. None if the block manager is off.
+    /// Validates the options for a worker whose blocks have `block_size` tokens. Returns none if the block manager is off.
     ///
     /// # Errors
     /// If one of them is missing or cannot be used; the error names it and the fix.

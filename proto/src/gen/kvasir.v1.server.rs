@@ -1954,7 +1954,8 @@ pub mod block_manager_server {
             tonic::Status,
         >;
         /// Sums up the bytes of leased slots and registers them as blocks, in order. The session holds each block until it
-        /// releases it. One block that is refused does not stop the next.
+        /// releases it. One block that is refused does not stop the next. If the answer is lost, the
+        /// session may hold the blocks all the same: MatchPrefix with `hold` names their slots, and Release gives them back.
         async fn commit(
             &self,
             request: tonic::Request<crate::pb::CommitRequest>,
@@ -2055,7 +2056,9 @@ pub mod block_manager_server {
     /// An engine works in a session. OpenSession is a stream that stays open for as long as the engine works: its end is the
     /// loss of the engine, and frees what the session held. All other calls name the session, over any connection to the
     /// same agent. An unknown or ended session is NOT_FOUND: open another one. Write, Read and Verify of a slot that the
-    /// session does not have are FAILED_PRECONDITION and name the field. While the agent stops, calls are UNAVAILABLE. RESOURCE_EXHAUSTED names the limit that was reached. One connection has at most 8 calls of Read at a time.
+    /// session does not have are FAILED_PRECONDITION and name the field. While the agent stops, calls are UNAVAILABLE.
+    /// RESOURCE_EXHAUSTED names the limit that was reached. One connection has at most 8 streams at a time, OpenSession and Read
+    /// together.
     ///
     /// To save: Allocate slots, fill them (through the mapped arena, or by Write), and Commit them. To load: Onboard the
     /// sequence hashes of a prompt, read the slots (through the arena after Verify, or by Read), and Release them.

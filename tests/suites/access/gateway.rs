@@ -21,7 +21,8 @@ const IDENTITIES: &[fixture::Identity<'_>] = &[
 /// Longest time until the gateway knows the workers.
 const LISTED_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A gateway with a file of identities, once it lists models `m1` and `m2` to token `all`; and its index.
+/// Starts an index, and a gateway with this file of identities. Waits until the gateway lists models `m1` and `m2` to token
+/// `all`.
 pub async fn start(file: &Path) -> Result<(Server, Server)> {
     let index = Server::start_anywhere().await?;
     let mut indexer = client::connect(index.addresses.grpc).await?;

@@ -205,7 +205,7 @@ impl KvBlockManager {
                 break;
             }
         }
-        self.shared.counters.restored.add_len(count);
+        self.shared.counters.restored_in_volume.add_len(count);
         count
     }
 

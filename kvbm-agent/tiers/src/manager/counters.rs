@@ -52,6 +52,7 @@ pub(super) struct Counters {
     pub(super) erased: Counter,
     pub(super) erase_failures: Counter,
     pub(super) restored: Counter,
+    pub(super) restored_in_volume: Counter,
     pub(super) restore_refused: Counter,
     pub(super) damaged_records: Counter,
     corrupt: [Counter; BlockTier::COUNT],
@@ -110,6 +111,7 @@ impl Counters {
             erased: self.erased.get(),
             erase_failures: self.erase_failures.get(),
             restored: self.restored.get(),
+            restored_in_volume: self.restored_in_volume.get(),
             restore_refused: self.restore_refused.get(),
             damaged_records: self.damaged_records.get(),
         }

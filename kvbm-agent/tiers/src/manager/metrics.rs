@@ -67,8 +67,10 @@ pub struct TransferCounts {
     pub erased: u64,
     /// Records that could not be erased, and are tried again.
     pub erase_failures: u64,
-    /// Blocks of disk and volume that were there before the start, and were registered.
+    /// Blocks of the disk that were there before the start, and were registered.
     pub restored: u64,
+    /// Blocks of the volume that an earlier start or another agent had stored, and were registered.
+    pub restored_in_volume: u64,
     /// Blocks of the disk that were found and not taken.
     pub restore_refused: u64,
     /// Records of the disk that were damaged.

@@ -2,7 +2,7 @@
 
 use crate::shelf::Shelf;
 use crate::world::BLOCK_BYTES;
-use futures::{FutureExt, TryStreamExt};
+use futures::TryStreamExt;
 use kvasir_proto::types::SequenceHash;
 use kvasir_tiers::{
     Fingerprint, ObjectStorage, Sealed, Storage, Volume, VolumeDescriptor, Volumes,
@@ -49,10 +49,10 @@ fn path(sequence: SequenceHash) -> Path {
     Path::default().join(FINGERPRINT.to_string()).join(format!("{:016x}", sequence.0))
 }
 
-/// These stores answer at once, on whatever thread they are asked.
+/// These stores answer at once, on whatever thread they are asked. Within a task of tokio, whose budget may be used up, they
+/// would never answer: a budget begins anew only when the task returns.
 fn now<T>(answer: impl Future<Output = T>) -> T {
-    let answer = std::pin::pin!(answer);
-    futures::executor::block_on(answer.map(|answer| answer))
+    futures::executor::block_on(tokio::task::unconstrained(answer))
 }
 
 impl Shelf for Objects {

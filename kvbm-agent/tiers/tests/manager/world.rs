@@ -10,8 +10,8 @@ use kvasir_tiers::faults::{
     Call, FaultyMedium, FaultyStorage, Hook, HookedStorage, Plan, damage_host,
 };
 use kvasir_tiers::manager::{
-    Commit, DiskTier, HostTier, KvBlockManager, ManagerConfig, OnboardRequest, Session,
-    TierStorages,
+    AllocateError, Commit, DiskTier, HostTier, KvBlockManager, LeasedSlot, ManagerConfig,
+    OnboardRequest, Session, TierStorages,
 };
 use kvasir_tiers::{
     Cancel, DiskConfig, DiskStorage, Fingerprint, HostStorage, Place, Sealed, Storage,
@@ -164,9 +164,22 @@ pub(crate) fn commit(block: &BlockIdentity) -> Commit {
     Commit { identity: *block, checksum: None, priority: Priority::default() }
 }
 
+/// Leases slots. While blocks are being copied their slots can't be had, and an engine asks again.
+fn allocate(session: &Session, count: usize) -> Vec<LeasedSlot> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match session.allocate(count, Duration::from_secs(30)) {
+            Err(AllocateError::Exhausted(_)) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            other => return other.expect("slots"),
+        }
+    }
+}
+
 /// Computes blocks and commits them; they stay held.
 pub(crate) fn fill(session: &Session, chain: &[BlockIdentity]) {
-    let slots = session.allocate(chain.len(), Duration::from_secs(30)).expect("slots");
+    let slots = allocate(session, chain.len());
     for (leased, block) in slots.iter().zip(chain) {
         session.write(leased.slot, 0, &bytes_of(block.sequence)).expect("a leased slot");
         session.commit(leased.slot, &commit(block)).expect("a block");

@@ -21,6 +21,7 @@ pub use peer::{Peer, PeerLimits};
 pub use request::{BYTES_PER_SECOND_MIN, IdleLimit, Pace, RequestBody, RequestLimits};
 pub(crate) use room::BatchRoom;
 pub use share::{Limit, Reasons, Share};
+use socket::set_nodelay;
 pub use socket::{Listening, SocketFile, SocketFileError, Stream};
 pub use too_long::{Call, CallLabels, TooLong};
 
@@ -200,7 +201,7 @@ impl LimitedListener {
             };
             // Without it small answers wait for the acknowledgement of earlier ones. It fails on
             // connections that are gone already.
-            if stream.set_nodelay().is_err() {
+            if set_nodelay(&stream).is_err() {
                 continue;
             }
             return self.connection(stream, client, permit);

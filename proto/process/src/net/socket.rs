@@ -4,18 +4,14 @@ use std::{
     fs,
     hash::{BuildHasher, RandomState},
     io,
-    io::IoSlice,
     net::SocketAddr,
     os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
-    pin::Pin,
     process,
     task::{Context, Poll, ready},
 };
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::{TcpListener, TcpStream, UnixListener, UnixStream},
-};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio_util::either::Either;
 
 /// What listens.
 #[derive(Debug)]
@@ -57,11 +53,11 @@ impl Listening {
         Poll::Ready(match self {
             Self::Tcp(listener) => {
                 let (stream, client) = ready!(listener.poll_accept(context))?;
-                Ok((Stream::Tcp(stream), Some(client)))
+                Ok((Either::Left(stream), Some(client)))
             }
             Self::Unix(file) => {
                 let (stream, _unnamed) = ready!(file.listener.poll_accept(context))?;
-                Ok((Stream::Unix(stream), None))
+                Ok((Either::Right(stream), None))
             }
         })
     }
@@ -167,90 +163,14 @@ impl Drop for SocketFile {
     }
 }
 
-/// A connection's socket.
-#[derive(Debug)]
-pub enum Stream {
-    /// Over TCP.
-    Tcp(TcpStream),
-    /// Through a file.
-    Unix(UnixStream),
-}
+/// A connection's socket: over TCP, or through a file.
+pub type Stream = Either<TcpStream, UnixStream>;
 
-impl Stream {
-    pub(super) fn set_nodelay(&self) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => stream.set_nodelay(true),
-            Self::Unix(_) => Ok(()),
-        }
-    }
-
-    /// Ready when there is something to read.
-    ///
-    /// # Errors
-    /// If the connection is gone.
-    pub async fn readable(&self) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => stream.readable().await,
-            Self::Unix(stream) => stream.readable().await,
-        }
-    }
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
-            Self::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
-        }
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
-            Self::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
-        }
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-            Self::Unix(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Tcp(stream) => stream.is_write_vectored(),
-            Self::Unix(stream) => stream.is_write_vectored(),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_flush(context),
-            Self::Unix(stream) => Pin::new(stream).poll_flush(context),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
-            Self::Unix(stream) => Pin::new(stream).poll_shutdown(context),
-        }
+/// Sends small messages at once; through a file they are anyway.
+pub(super) fn set_nodelay(stream: &Stream) -> io::Result<()> {
+    match stream {
+        Either::Left(stream) => stream.set_nodelay(true),
+        Either::Right(_) => Ok(()),
     }
 }
 

@@ -27,8 +27,8 @@ const ROLES: Roles = &[
 /// Most calls with one answer at a time: those that wait in the queue are among them, so there are far more than a queue
 /// has places.
 const CALLS_MAX: usize = 65_536;
-/// Most calls of one connection. Each may have an eighth of all calls, so reports always find a place beside the requests
-/// that wait: these have at most 4,096 in one queue.
+/// Most calls of one connection, which may have an eighth of all calls. So reports find a place beside the requests that wait
+/// in one queue, which has at most 4,096 by default; clients of several busy models need a connection for each.
 const CONNECTION_CALLS_MAX: u32 = 16_384;
 /// Most readers of loads on one connection.
 const CONNECTION_READERS_MAX: usize = 8;

@@ -171,6 +171,12 @@ impl Router {
     }
 }
 
+/// Requests under way at a rank, as a router knows.
+pub(super) fn requests(of: &Router, number: u32) -> u64 {
+    let rank = of.loads.rank_of(&rank(number)).expect("a rank");
+    of.loads.load(rank).requests
+}
+
 /// Lets routers talk over a network that loses nothing, until nothing is left to say.
 pub(super) fn talk(routers: &mut [&mut Router], now: Duration) {
     for _ in 0..10 {

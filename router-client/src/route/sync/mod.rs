@@ -37,6 +37,8 @@ mod message;
 mod pack;
 mod peers;
 #[cfg(test)]
+mod peers_test;
+#[cfg(test)]
 mod property_test;
 mod replication;
 #[cfg(test)]
