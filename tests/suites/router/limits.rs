@@ -253,7 +253,7 @@ async fn the_prompts_of_a_tenants_waiting_requests_are_bounded_in_bytes() -> Res
     waiting(&fleet, u32::try_from(fitting)?).await?;
     let refused = fleet.router.select_worker(long(0)).await.expect_err("it is one too many");
     ensure!(refused.code() == Code::ResourceExhausted, "{refused}");
-    ensure!(refused.message().contains("too large together"), "{refused}");
+    ensure!(refused.message().contains("queue is full"), "{refused}");
     ensure!(refused.get_details_retry_info().is_some(), "{refused:?}");
     requests.shutdown().await;
     waiting(&fleet, 0).await?;

@@ -119,11 +119,8 @@ impl RouterService {
         let prompt = prompt.map_err(|why| failed(ErrorCode::FailedPrecondition, why))?;
         let hashing = begin.elapsed();
         let bytes = size_of_val(prompt.local_hashes.as_slice());
-        let _waiting =
-            self.waiting_bytes.take(select.partition.tenant(), bytes).map_err(|_few| {
-                let text = "the prompts of requests that wait for a worker are too large together";
-                retry_later(text)
-            })?;
+        let waiting = self.waiting_bytes.take(select.partition.tenant(), bytes);
+        let _waiting = waiting.map_err(|_few| self.rejected(RouteError::QueueFull))?;
         // An id names one request of the partition, whatever its pool.
         let taken = |id: &String| partition.pools.has_request(id);
         if !select.is_dry_run && select.hints.request_id.as_ref().is_some_and(taken) {
