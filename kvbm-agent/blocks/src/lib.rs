@@ -72,7 +72,11 @@ mod store;
 
 pub mod gate;
 pub mod manager;
+
 pub mod plan;
+pub mod sets;
+
+pub mod gather;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
