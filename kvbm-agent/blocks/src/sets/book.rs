@@ -155,12 +155,17 @@ impl Book {
         fence: Fence,
         released: &mut Released,
     ) {
-        let Some(peer) = self.peers.get_mut(owner) else { return };
         // Of another incarnation nothing is live: an older one has ended, a newer one was not imported yet.
-        let is_known = peer.epoch == fence.epoch;
-        let Some(known) = peer.ids.get_mut(&id).filter(|_| is_known) else { return };
-        known.floor = known.floor.max(Fence { export: fence.export.saturating_add(1), ..fence });
-        let current = known.current.as_ref().filter(|set| set.layout.fence() <= fence);
+        if self.peers.get(owner).is_none_or(|peer| peer.epoch != fence.epoch) {
+            return;
+        }
+        let floor = Fence { export: fence.export.saturating_add(1), ..fence };
+        // If there is no room for its id, the set can't be imported in this incarnation anyway.
+        if self.raise_floor(owner, id, floor).is_err() {
+            return;
+        }
+        let current = self.known(owner, id).and_then(|known| known.current.as_ref());
+        let current = current.filter(|set| set.layout.fence() <= fence);
         if let Some(set) = current.map(Arc::clone) {
             self.end(&set, SetEnd::Withdrawn, released);
         }
