@@ -315,10 +315,6 @@ impl Memory {
         (0..size).map(of).collect()
     }
 
-    fn rank(&self) -> CopyRank<'_> {
-        CopyRank { layout: &self.layout, blocks: &self.blocks }
-    }
-
     /// Every byte that is to be copied: its allocation and offset, and which byte of the tokens it is. Walks over
     /// single elements, and knows nothing of plans.
     fn each(&self, mut see: impl FnMut(usize, usize, [u32; 5])) {

@@ -13,13 +13,15 @@
 //! - **No address out of bounds.** What a peer states is checked: every region lies in the memory that it states, and
 //!   no arithmetic overflows, whatever the bytes are.
 
-mod bytes;
 mod error;
+mod ids;
 mod limits;
 mod memory;
 mod parallel;
-mod set_layout;
 mod stats;
+
+mod bytes;
+mod set_layout;
 
 mod registrar;
 mod serialized;
@@ -43,6 +45,7 @@ pub use error::{
     AccessError, BlockSetError, DeserializeError, ExportError, ImportError, LimitReached,
     Quarantined, RegistrarError, SetEnd,
 };
+pub use ids::{BlockSetId, ContentId, Fence};
 pub use limits::BlockSetLimits;
 pub use memory::{AddressRange, MemoryKind, MemoryRegion, SetMemory};
 pub use parallel::{TP_SIZE_MAX, TensorParallel};
@@ -50,10 +53,7 @@ pub use registrar::{Registrar, RegistrationKey};
 pub use registry::{BlockSet, BlockSetRegistry};
 pub use remote_blocks::{RemoteBlockSet, RemoteBlocks, RemoteBlocksMut};
 pub use serialized::{SERIALIZED_LAYOUT_BYTES_MAX, SerializedBlockLayout};
-pub use set_layout::{
-    BlockDescriptor, BlockSetDescription, BlockSetId, BlockSetLayout, ContentId, Fence,
-    SET_LAYERS_MAX,
-};
+pub use set_layout::{BlockDescriptor, BlockSetDescription, BlockSetLayout, SET_LAYERS_MAX};
 pub use shared::TransferGuard;
 pub use state::Access;
 pub use stats::BlockSetStats;

@@ -1,47 +1,10 @@
-use super::{AddressRange, BlockSetError, SetMemory, TensorParallel};
+use super::{AddressRange, BlockSetError, BlockSetId, ContentId, Fence};
+use super::{SetMemory, TensorParallel};
 use crate::identity::SlotId;
 use crate::layout::{AnyLayout, BlockLayout, LayoutConfig, LayoutError, LayoutForm, Region};
-use std::fmt;
 
 /// Most layers of a set, which bounds the bytes of its description.
 pub const SET_LAYERS_MAX: u32 = 1_024;
-
-/// Names a set among those of one owner.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BlockSetId(pub u64);
-
-impl fmt::Debug for BlockSetId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BlockSetId({})", self.0)
-    }
-}
-
-/// Which of an owner's sets is the newer one (fencing token): the greater fence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Fence {
-    /// The owner's incarnation as a number that grows with each start. Unlike
-    /// [`Incarnation`](kvasir_proto::types::Incarnation) it has an order.
-    pub epoch: u64,
-    /// Sets that the owner has exported in this incarnation, this one included.
-    pub export: u64,
-}
-
-impl fmt::Display for Fence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.epoch, self.export)
-    }
-}
-
-/// What the blocks hold, as a hash of the operator's words for model, tenant, element type and order within a token.
-/// Blocks of different content are never copied into one another.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ContentId(pub u64);
-
-impl fmt::Debug for ContentId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ContentId({:016x})", self.0)
-    }
-}
 
 /// What an owner states about a set that it exports.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
