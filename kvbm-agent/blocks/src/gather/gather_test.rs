@@ -308,8 +308,7 @@ impl Memory {
                 blocks.shuffle(rng);
             }
             blocks.truncate(count as usize);
-            let bytes =
-                layout.memory().ranges.iter().map(|at| vec![0; at.bytes as usize]).collect();
+            let bytes = layout.memory().ranges.iter().map(|at| vec![0; index(at.bytes)]).collect();
             Self { layout, blocks, bytes }
         };
         (0..size).map(of).collect()
@@ -318,28 +317,32 @@ impl Memory {
     /// Every byte that is to be copied: its allocation and offset, and which byte of the tokens it is. Walks over
     /// single elements, and knows nothing of plans.
     fn each(&self, mut see: impl FnMut(usize, usize, [u32; 5])) {
-        let config = self.layout.config();
+        let config = *self.layout.config();
         let first = self.layout.tensor_parallel().shard() * config.inner_dim;
-        for (index, block) in (0..).zip(&self.blocks) {
-            for layer in 0..config.num_layers {
-                for outer in 0..config.outer_dim {
-                    let region =
-                        self.layout.layout().region(block.0, layer, outer).expect("in range");
-                    let mut offset = region.offset as usize;
-                    for token in 0..config.page_size {
-                        for element in 0..config.inner_dim {
-                            for byte in 0..config.dtype_width_bytes {
-                                let token = index * config.page_size + token;
-                                let what = [layer, outer, token, first + element, byte];
-                                see(region.allocation as usize, offset, what);
-                                offset += 1;
-                            }
-                        }
-                    }
+        for (number, block) in (0..).zip(&self.blocks) {
+            for (layer, outer) in regions(&config) {
+                let region = self.layout.layout().region(block.0, layer, outer).expect("in range");
+                let (width, inner) = (config.dtype_width_bytes, config.inner_dim);
+                for at in 0..config.page_size * inner * width {
+                    let (element, byte) = (at / width, at % width);
+                    let (token, element) = (element / inner, element % inner);
+                    let token = number * config.page_size + token;
+                    let what = [layer, outer, token, first + element, byte];
+                    see(region.allocation as usize, index(region.offset + u64::from(at)), what);
                 }
             }
         }
     }
+}
+
+/// Each layer with each outer index.
+fn regions(config: &LayoutConfig) -> impl Iterator<Item = (u32, u32)> {
+    let outers = config.outer_dim;
+    (0..config.num_layers).flat_map(move |layer| (0..outers).map(move |outer| (layer, outer)))
+}
+
+fn index(at: u64) -> usize {
+    usize::try_from(at).expect("tests are small")
 }
 
 /// The byte that stands at one place of the tokens, whoever holds it.
@@ -394,8 +397,8 @@ fn check(case: &Case) {
         let at = &from[op.source.rank as usize].bytes[op.source.allocation as usize];
         let (rank, allocation) = (op.destination.rank as usize, op.destination.allocation as usize);
         for byte in 0..op.bytes {
-            let offset = (op.destination.offset + byte) as usize;
-            written[rank][allocation][offset] = at[(op.source.offset + byte) as usize];
+            let offset = index(op.destination.offset + byte);
+            written[rank][allocation][offset] = at[index(op.source.offset + byte)];
             writes[rank][allocation][offset] += 1;
         }
         check_block(&from, &op.source);
@@ -420,11 +423,8 @@ fn check(case: &Case) {
 /// The block that a place names is the one that its first byte lies in.
 fn check_block(group: &[Memory], place: &CopyPlace) {
     let layout = group[place.rank as usize].layout.layout();
-    let config = layout.config();
-    let regions = (0..config.num_layers)
-        .flat_map(|layer| (0..config.outer_dim).map(move |outer| (layer, outer)))
-        .map(|(layer, outer)| layout.region(place.block.0, layer, outer).expect("it exists"));
-    let is_in = regions.into_iter().any(|region| {
+    let region = |(layer, outer)| layout.region(place.block.0, layer, outer).expect("it exists");
+    let is_in = regions(layout.config()).map(region).any(|region| {
         let end = region.offset + region.bytes;
         region.allocation == place.allocation && (region.offset..end).contains(&place.offset)
     });

@@ -1,4 +1,4 @@
-use super::registry_test::{Memory, description, owner, sent};
+use super::registry_test::{Memory, description, owner, registrar_of, sent};
 use super::*;
 use crate::identity::SlotId;
 use proptest::prelude::*;
@@ -137,7 +137,11 @@ fn peer_name(peer: usize) -> kvasir_proto::types::WorkerId {
 
 /// Sets of different ids lie in different memory, but those of ids 1 and 2 overlap.
 fn address(id: u64) -> u64 {
-    [0, 1_000, 1_100, 5_000][id as usize]
+    match id {
+        1 => 1_000,
+        2 => 1_100,
+        _ => 5_000,
+    }
 }
 
 fn picked<T>(list: &[T], at: usize) -> Option<usize> {
@@ -149,7 +153,7 @@ impl World {
         let memory = Arc::new(Memory::default());
         Self {
             registry: BlockSetRegistry::new(1, BlockSetLimits::DEFAULT),
-            registrar: memory.clone(),
+            registrar: registrar_of(&memory),
             memory,
             sets: Vec::new(),
             shares: Vec::new(),
@@ -367,7 +371,8 @@ impl World {
             .flat_map(|set| [address(set.id), address(set.id) + 64])
             .collect();
         let mut registered = self.memory.registered();
-        (expected.sort_unstable(), registered.sort_unstable());
+        expected.sort_unstable();
+        registered.sort_unstable();
         assert_eq!(registered, expected);
         for (set, handle) in &self.imported {
             assert_eq!(handle.is_live(), self.sets[*set].is_live);

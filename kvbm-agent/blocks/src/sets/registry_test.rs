@@ -22,6 +22,11 @@ impl Memory {
     }
 }
 
+pub(super) fn registrar_of(memory: &Arc<Memory>) -> Arc<dyn Registrar> {
+    let memory: Arc<Memory> = Arc::clone(memory);
+    memory
+}
+
 impl Registrar for Memory {
     fn register(&self, region: &MemoryRegion) -> Result<RegistrationKey, RegistrarError> {
         if self.refused_address == Some(region.range.address) {
@@ -84,7 +89,7 @@ const BLOCKS: [SlotId; 2] = [SlotId(2), SlotId(0)];
 fn dropping_a_set_deregisters_its_memory() {
     let registry = registry(BlockSetLimits::DEFAULT);
     let memory = Arc::new(Memory::default());
-    let registrar: Arc<dyn Registrar> = memory.clone();
+    let registrar = registrar_of(&memory);
     let set = registry.export(description(5, 1_000), &registrar).expect("exported");
     assert_eq!(set.layout().fence(), A);
     assert_eq!(memory.registered(), [1_000, 1_064]);
@@ -101,7 +106,7 @@ fn dropping_a_set_deregisters_its_memory() {
 fn a_set_that_is_refused_leaves_nothing_registered() {
     let registry = registry(BlockSetLimits { exports_max: 1, ..BlockSetLimits::DEFAULT });
     let memory = Arc::new(Memory { refused_address: Some(1_064), ..Memory::default() });
-    let registrar: Arc<dyn Registrar> = memory.clone();
+    let registrar = registrar_of(&memory);
     let refused = registry.export(description(5, 1_000), &registrar);
     assert!(matches!(refused.expect_err("a region is refused"), ExportError::Registrar(_)));
     assert_eq!(memory.registered(), []);
@@ -120,7 +125,7 @@ fn a_set_that_is_refused_leaves_nothing_registered() {
 fn memory_stays_registered_until_peers_have_stopped() {
     let registry = registry(BlockSetLimits::DEFAULT);
     let memory = Arc::new(Memory::default());
-    let registrar: Arc<dyn Registrar> = memory.clone();
+    let registrar = registrar_of(&memory);
     let set = registry.export(description(5, 1_000), &registrar).expect("exported");
     let id = BlockSetId(5);
     let first = registry.serve(id, A, &BLOCKS, Access::Read).expect("live");
@@ -165,7 +170,8 @@ fn what_is_exported_here_is_imported_there() {
 
 #[test]
 fn handles_die_with_their_set() {
-    let end_by: [(fn(&BlockSetRegistry), SetEnd); 4] = [
+    type Ending = fn(&BlockSetRegistry);
+    let end_by: [(Ending, SetEnd); 4] = [
         (|at| at.disconnect(&owner("a")), SetEnd::OwnerGone),
         (|at| at.withdraw(&owner("a"), BlockSetId(5), A), SetEnd::Withdrawn),
         (
