@@ -4,7 +4,8 @@
 //! No I/O, no clock, no tasks: time is an argument, and a transfer is a value that somebody else carries out.
 //!
 //! Reading order: `tier` and `identity`, `layout`, `events`, `inactive`, `store` (slots under one lock), `lifecycle`
-//! (handles with types), `pool`, `plan`, `gate`, `manager`. No module refers to a later one.
+//! (handles with types), `pool`, `plan`, `gate`, `manager`; then, of `layout` alone, what peers share: `sets`, `gather`.
+//! No module refers to a later one.
 //!
 //! A block of one tier is no block of another one:
 //!
@@ -72,7 +73,11 @@ mod store;
 
 pub mod gate;
 pub mod manager;
+
 pub mod plan;
+
+pub mod gather;
+pub mod sets;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
@@ -83,9 +88,12 @@ mod simulation_test;
 
 pub use events::{BlockEvent, Change, EventManager, PublishHandle, RegistrationHandle};
 pub use gate::{Gate, GateConfig, GateInputs, GateVerdict};
+pub use gather::{CopyLimits, CopyOp, CopyPlan, CopyRank};
 pub use identity::{BlockIdentity, Checksum, Priority, SlotId};
 pub use inactive::EvictionPolicy;
-pub use layout::{BlockLayout, FullyContiguous, LayerSeparate, LayoutConfig};
+pub use layout::{
+    AnyLayout, BlockLayout, FullyContiguous, LayerSeparate, LayoutConfig, LayoutForm,
+};
 pub use lifecycle::{
     BlockState, CompleteBlock, MutableBlock, PartialBlock, QuarantinedBlock, RegisteredBlock,
     Registration, WeakBlock,
@@ -96,6 +104,11 @@ pub use plan::{
     TransferOrder, Verdict,
 };
 pub use pool::{Allocation, BlockPool};
+pub use sets::{
+    BlockSet, BlockSetDescription, BlockSetId, BlockSetLayout, BlockSetLimits, BlockSetRegistry,
+    Fence, Registrar, RemoteBlockSet, RemoteBlocks, RemoteBlocksMut, SerializedBlockLayout,
+    TransferGuard,
+};
 pub use store::{
     BlockInfo, DuplicatePolicy, Evicted, Exhausted, PinId, PinsExhausted, PoolConfig,
     PoolConfigError, PoolStats, RegisterError, RestoreError, SlotState,

@@ -261,15 +261,21 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "kvbm-agent/blocks",
-        "planted tier identity layout events inactive store lifecycle pool plan gate manager simulation_test",
+        "planted tier identity layout events inactive store lifecycle pool plan gate manager sets gather simulation_test",
     ),
-    ("kvbm-agent/blocks::layout", "error config contiguous separate"),
+    ("kvbm-agent/blocks::layout", "error config contiguous separate form"),
     ("kvbm-agent/blocks::events", "event manager handles"),
     ("kvbm-agent/blocks::inactive", "lists sketch lru frequency lineage"),
     ("kvbm-agent/blocks::store", "config error slot stats pins slots held"),
     ("kvbm-agent/blocks::lifecycle", "state error quarantined registered complete partial mutable"),
     ("kvbm-agent/blocks::plan", "order limits filter queue tier_block settled lane routes"),
     ("kvbm-agent/blocks::manager", "config found tier_pool state"),
+    (
+        "kvbm-agent/blocks::sets",
+        "ids error limits memory parallel stats bytes set_layout registrar serialized state book shared remote_blocks \
+         registry",
+    ),
+    ("kvbm-agent/blocks::gather", "error op side pair copy_plan"),
     ("kvbm-agent/blocks::simulation_test", "storage reader executor setup world check"),
     ("kvbm-agent::service", "config outlet digests events loads records local server"),
     (

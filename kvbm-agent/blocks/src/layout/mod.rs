@@ -6,6 +6,7 @@
 mod config;
 mod contiguous;
 mod error;
+mod form;
 mod separate;
 
 #[cfg(test)]
@@ -14,6 +15,7 @@ mod layout_test;
 pub use config::LayoutConfig;
 pub use contiguous::FullyContiguous;
 pub use error::LayoutError;
+pub use form::{AnyLayout, LayoutForm};
 pub use separate::{LayerOrder, LayerSeparate};
 
 use std::fmt::Debug;

@@ -1,0 +1,115 @@
+use super::pair::Pair;
+use super::side::{self, CopyRank};
+use super::{CopyError, CopyLimits, CopyOp};
+
+/// Copies that bring tokens from the blocks of one group of ranks into those of another one.
+///
+/// Each byte of each destination block (padding excepted) is written exactly once. Operations that touch on both sides
+/// are one. They may be carried out in any order, unless source and destination share memory, which nobody checks here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CopyPlan {
+    ops: Vec<CopyOp>,
+    bytes: u64,
+}
+
+impl CopyPlan {
+    /// Plans a copy of the same tokens from `sources` to `destinations`, which each have any ranks of their groups, each
+    /// once. The sources must hold all that the destinations need; of several that hold the same heads, destinations
+    /// are spread over those that are given. Who has only some of the sources makes the same plan and carries out its part.
+    ///
+    /// Page sizes may differ if one is a multiple of the other; so may forms, alignments, and the ways in which heads
+    /// are split. Layers, outer dimension, element width and content must be equal. Within a token, elements are in the
+    /// order of the heads.
+    ///
+    /// # Errors
+    /// [`CopyError`] names the field that differs, or the limit that is reached.
+    pub fn new(
+        sources: &[CopyRank<'_>],
+        destinations: &[CopyRank<'_>],
+        limits: &CopyLimits,
+    ) -> Result<Self, CopyError> {
+        if limits.op_bytes_max == 0 {
+            return Err(CopyError::Limit { limit: "op_bytes_max", max: 0 });
+        }
+        side::check(sources, destinations)?;
+        let mut pairs = Vec::new();
+        for destination in destinations {
+            choose(sources, destination, &mut pairs)?;
+        }
+        let pieces = pairs.iter().map(Pair::pieces).fold(0, u64::saturating_add);
+        if pieces > limits.pieces_max {
+            return Err(CopyError::Limit { limit: "pieces_max", max: limits.pieces_max });
+        }
+        let mut plan = Self { ops: Vec::new(), bytes: 0 };
+        for pair in &pairs {
+            pair.each(|op| plan.push(op, limits))?;
+        }
+        Ok(plan)
+    }
+
+    /// The operations.
+    #[must_use]
+    pub fn ops(&self) -> &[CopyOp] {
+        &self.ops
+    }
+
+    /// Bytes that all of them move.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Adds an operation, joined to the last one if it continues that, and cut where it is too long.
+    fn push(&mut self, op: CopyOp, limits: &CopyLimits) -> Result<(), CopyError> {
+        self.bytes = self.bytes.saturating_add(op.bytes);
+        let mut rest = op;
+        if let Some(last) = self.ops.last_mut()
+            && last.is_before(&op)
+        {
+            let room = limits.op_bytes_max.saturating_sub(last.bytes).min(op.bytes);
+            last.bytes += room;
+            rest = after(op, room);
+        }
+        while rest.bytes > 0 {
+            if self.ops.len() >= limits.ops_max {
+                return Err(CopyError::Limit { limit: "ops_max", max: limits.ops_max as u64 });
+            }
+            let bytes = rest.bytes.min(limits.op_bytes_max);
+            self.ops.push(CopyOp { bytes, ..rest });
+            rest = after(rest, bytes);
+        }
+        Ok(())
+    }
+}
+
+/// What is left of an operation without its first bytes.
+const fn after(op: CopyOp, bytes: u64) -> CopyOp {
+    CopyOp {
+        source: op.source.after(bytes),
+        destination: op.destination.after(bytes),
+        bytes: op.bytes.saturating_sub(bytes),
+    }
+}
+
+/// Adds the pairs that together write all elements of one destination, each once.
+fn choose<'a>(
+    sources: &[CopyRank<'a>],
+    destination: &CopyRank<'a>,
+    pairs: &mut Vec<Pair<'a>>,
+) -> Result<(), CopyError> {
+    let Some(first) = sources.first() else { return Ok(()) };
+    let (wanted, rank) = (destination.elements(), destination.parallel().rank);
+    // A checked layout has no inner dimension of 0.
+    let width = u64::from(first.config().inner_dim).max(1);
+    for shard in 0..first.parallel().shards() {
+        let start = u64::from(shard) * width;
+        if start >= wanted.end || start + width <= wanted.start {
+            continue;
+        }
+        let holders: Vec<_> = sources.iter().filter(|at| at.parallel().shard() == shard).collect();
+        let index = (rank as usize).checked_rem(holders.len()).unwrap_or(0);
+        let holder = holders.get(index).ok_or(CopyError::MissingShard { shard, rank })?;
+        pairs.extend(Pair::new(**holder, *destination));
+    }
+    Ok(())
+}

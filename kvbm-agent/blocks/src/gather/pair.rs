@@ -1,0 +1,120 @@
+use super::side::CopyRank;
+use super::{CopyError, CopyOp, CopyPlace};
+use crate::identity::SlotId;
+use crate::layout::{BlockLayout, LayerOrder, LayoutError, LayoutForm};
+use std::ops::Range;
+
+/// A source rank and a destination rank that hold some of the same elements of each token.
+#[derive(Debug, Clone)]
+pub(super) struct Pair<'a> {
+    source: CopyRank<'a>,
+    destination: CopyRank<'a>,
+    /// The elements of a token that both hold, counted over all parts of the group.
+    shared: Range<u64>,
+}
+
+/// Tokens, one or more in a row, of one layer and outer index.
+#[derive(Debug, Clone, Copy)]
+struct Stretch {
+    layer: u32,
+    outer: u32,
+    /// The first token of all that are copied.
+    token: u64,
+}
+
+impl<'a> Pair<'a> {
+    /// None if they hold no element in common.
+    pub(super) fn new(source: CopyRank<'a>, destination: CopyRank<'a>) -> Option<Self> {
+        let (from, to) = (source.elements(), destination.elements());
+        let shared = from.start.max(to.start)..from.end.min(to.end);
+        (!shared.is_empty()).then_some(Self { source, destination, shared })
+    }
+
+    /// Tokens that lie one behind the other on both sides: those of the smaller block where each side holds exactly the
+    /// shared elements, else one.
+    fn run_tokens(&self) -> u64 {
+        let (source, destination) = (self.source.config(), self.destination.config());
+        let elements = self.shared.end - self.shared.start;
+        let is_whole =
+            elements == u64::from(source.inner_dim) && elements == u64::from(destination.inner_dim);
+        if is_whole { source.page_size.min(destination.page_size).into() } else { 1 }
+    }
+
+    /// Stretches that the pair has.
+    pub(super) fn pieces(&self) -> u64 {
+        let config = self.destination.config();
+        let regions = u64::from(config.num_layers) * u64::from(config.outer_dim);
+        // The tokens are whole blocks of both sides, so runs divide them.
+        (self.destination.tokens() / self.run_tokens()).saturating_mul(regions)
+    }
+
+    /// All copies of the pair, in the order in which the destination lies in memory if its blocks do: what touches
+    /// follows one another.
+    pub(super) fn each(
+        &self,
+        mut emit: impl FnMut(CopyOp) -> Result<(), CopyError>,
+    ) -> Result<(), CopyError> {
+        let config = self.destination.config();
+        let (layers, outers) = (config.num_layers, config.outer_dim);
+        let page = u64::from(config.page_size);
+        let blocks = self.destination.blocks.len() as u64;
+        let run = self.run_tokens();
+        let mut block = |layer: u32, outer: u32, block: u64| -> Result<(), CopyError> {
+            for at in 0..page / run {
+                let token = block * page + at * run;
+                emit(self.op(Stretch { layer, outer, token }, run)?)?;
+            }
+            Ok(())
+        };
+        match self.destination.layout.layout().form() {
+            LayoutForm::FullyContiguous => {
+                for at in 0..blocks {
+                    for layer in 0..layers {
+                        (0..outers).try_for_each(|outer| block(layer, outer, at))?;
+                    }
+                }
+            }
+            LayoutForm::LayerSeparate(LayerOrder::BlockContiguous) => {
+                for layer in 0..layers {
+                    for at in 0..blocks {
+                        (0..outers).try_for_each(|outer| block(layer, outer, at))?;
+                    }
+                }
+            }
+            LayoutForm::LayerSeparate(LayerOrder::OuterContiguous) => {
+                for layer in 0..layers {
+                    for outer in 0..outers {
+                        (0..blocks).try_for_each(|at| block(layer, outer, at))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn op(&self, stretch: Stretch, run: u64) -> Result<CopyOp, CopyError> {
+        let width = u64::from(self.destination.config().dtype_width_bytes);
+        Ok(CopyOp {
+            source: self.place(&self.source, stretch)?,
+            destination: self.place(&self.destination, stretch)?,
+            // At most the bytes of a region, which fit.
+            bytes: run * (self.shared.end - self.shared.start) * width,
+        })
+    }
+
+    /// Where a stretch lies in one side. No sum overflows: the result lies in a region of a checked layout.
+    fn place(&self, at: &CopyRank<'_>, stretch: Stretch) -> Result<CopyPlace, LayoutError> {
+        let config = at.config();
+        let page = u64::from(config.page_size);
+        let (index, token) = (stretch.token / page, stretch.token % page);
+        // Blocks and tokens of both sides were compared.
+        let block = usize::try_from(index).ok().and_then(|index| at.blocks.get(index)).copied();
+        let block = block.unwrap_or(SlotId(u32::MAX));
+        let region = at.layout.layout().region(block.0, stretch.layer, stretch.outer)?;
+        let before = self.shared.start - at.elements().start;
+        let elements = token * u64::from(config.inner_dim) + before;
+        let offset = region.offset + elements * u64::from(config.dtype_width_bytes);
+        let rank = at.parallel().rank;
+        Ok(CopyPlace { rank, block, allocation: region.allocation, offset })
+    }
+}

@@ -1,0 +1,119 @@
+use super::{CopyError, Side};
+use crate::identity::SlotId;
+use crate::layout::LayoutConfig;
+use crate::sets::{BlockSetLayout, TensorParallel};
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// One rank's blocks that take part in a copy, in the order of their tokens.
+#[derive(Debug, Clone, Copy)]
+pub struct CopyRank<'a> {
+    /// Where they lie.
+    pub layout: &'a BlockSetLayout,
+    /// Which. Blocks of a source may be named more than once.
+    pub blocks: &'a [SlotId],
+}
+
+impl CopyRank<'_> {
+    pub(super) fn config(&self) -> &LayoutConfig {
+        self.layout.config()
+    }
+
+    pub(super) fn parallel(&self) -> TensorParallel {
+        self.layout.tensor_parallel()
+    }
+
+    /// Tokens of its blocks.
+    pub(super) fn tokens(&self) -> u64 {
+        (self.blocks.len() as u64).saturating_mul(self.config().page_size.into())
+    }
+
+    /// The elements of a token that it holds, counted over all parts of the group.
+    pub(super) fn elements(&self) -> Range<u64> {
+        let width = u64::from(self.config().inner_dim);
+        let start = u64::from(self.parallel().shard()) * width;
+        start..start + width
+    }
+}
+
+/// Checks that both sides hold the same tokens in ways that can be matched. Both have a rank at least.
+pub(super) fn check(
+    sources: &[CopyRank<'_>],
+    destinations: &[CopyRank<'_>],
+) -> Result<(), CopyError> {
+    let first = first(Side::Source, sources)?;
+    let other = self::first(Side::Destination, destinations)?;
+    check_side(Side::Source, sources, first, first)?;
+    check_side(Side::Destination, destinations, other, first)?;
+    let (source_tokens, destination_tokens) = (first.config().page_size, other.config().page_size);
+    // A checked layout has no page size of 0.
+    let is_multiple = source_tokens.is_multiple_of(destination_tokens)
+        || destination_tokens.is_multiple_of(source_tokens);
+    if !is_multiple {
+        return Err(CopyError::PageSizes { source_tokens, destination_tokens });
+    }
+    let whole = |rank: &CopyRank<'_>| {
+        u64::from(rank.config().inner_dim) * u64::from(rank.parallel().shards())
+    };
+    let (source_elements, destination_elements) = (whole(first), whole(other));
+    if source_elements != destination_elements {
+        return Err(CopyError::InnerDims { source_elements, destination_elements });
+    }
+    let expected = first.tokens();
+    let ranks = sources.iter().map(|rank| (Side::Source, rank));
+    for (side, at) in ranks.chain(destinations.iter().map(|rank| (Side::Destination, rank))) {
+        let (rank, found) = (at.parallel().rank, at.tokens());
+        if found != expected {
+            return Err(CopyError::Tokens { side, rank, found, expected });
+        }
+    }
+    destinations.iter().try_for_each(check_written_once)
+}
+
+fn first<'a, 'b>(side: Side, ranks: &'a [CopyRank<'b>]) -> Result<&'a CopyRank<'b>, CopyError> {
+    ranks.first().ok_or(CopyError::NoRanks { side })
+}
+
+/// Compares the ranks of a side: what one group shares with its first rank, what both share with the first source.
+fn check_side(
+    side: Side,
+    ranks: &[CopyRank<'_>],
+    group: &CopyRank<'_>,
+    all: &CopyRank<'_>,
+) -> Result<(), CopyError> {
+    let mut seen = BTreeSet::new();
+    for at in ranks {
+        let (config, parallel) = (at.config(), at.parallel());
+        let rank = parallel.rank;
+        let (of_group, of_all) = (group.config(), all.config());
+        for (field, found, expected) in [
+            ("content", at.layout.content().0, all.layout.content().0),
+            ("num_layers", config.num_layers.into(), of_all.num_layers.into()),
+            ("outer_dim", config.outer_dim.into(), of_all.outer_dim.into()),
+            ("dtype_width_bytes", config.dtype_width_bytes.into(), of_all.dtype_width_bytes.into()),
+            ("page_size", config.page_size.into(), of_group.page_size.into()),
+            ("inner_dim", config.inner_dim.into(), of_group.inner_dim.into()),
+            ("tp_size", parallel.size.into(), group.parallel().size.into()),
+            ("tp_replicas", parallel.replicas.into(), group.parallel().replicas.into()),
+        ] {
+            if found != expected {
+                return Err(CopyError::Differs { field, expected, side, rank, found });
+            }
+        }
+        if !seen.insert(rank) {
+            return Err(CopyError::DuplicateRank { side, rank });
+        }
+    }
+    Ok(())
+}
+
+fn check_written_once(at: &CopyRank<'_>) -> Result<(), CopyError> {
+    let mut sorted = at.blocks.to_vec();
+    sorted.sort_unstable();
+    let twice = sorted.windows(2).find_map(|pair| match pair {
+        [first, second] if first == second => Some(*first),
+        _ => None,
+    });
+    let rank = at.parallel().rank;
+    twice.map_or(Ok(()), |block| Err(CopyError::DuplicateBlock { rank, block }))
+}

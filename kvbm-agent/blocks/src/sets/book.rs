@@ -1,0 +1,419 @@
+use super::registrar::RegisteredRegion;
+use super::state::{Access, Activity, Owner, Released, Set, below, quarantined};
+use super::{AccessError, BlockSetDescription, BlockSetId, BlockSetLayout, BlockSetLimits};
+use super::{BlockSetStats, ExportError, Fence, ImportError, LimitReached, SetEnd};
+use crate::identity::SlotId;
+use kvasir_proto::types::WorkerId;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// What is known of one id of an owner.
+#[derive(Debug)]
+struct KnownId {
+    /// The lowest fence that is accepted.
+    floor: Fence,
+    /// The set that is live or quarantined.
+    current: Option<Arc<Set>>,
+}
+
+/// An owner's incarnation.
+#[derive(Debug)]
+struct Peer {
+    epoch: u64,
+    ids: BTreeMap<BlockSetId, KnownId>,
+}
+
+/// Everything that the registry's one lock protects.
+#[derive(Debug)]
+pub(super) struct Book {
+    limits: BlockSetLimits,
+    epoch: u64,
+    exports: BTreeMap<BlockSetId, Arc<Set>>,
+    peers: BTreeMap<WorkerId, Peer>,
+    /// By number, of each set that is live or quarantined.
+    activities: FxHashMap<u64, Activity>,
+    last_export: u64,
+    last_number: u64,
+    transfers: usize,
+    imported_blocks: u64,
+    counters: BlockSetStats,
+}
+
+impl Book {
+    pub(super) fn new(epoch: u64, limits: BlockSetLimits) -> Self {
+        Self {
+            limits,
+            epoch,
+            exports: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            activities: FxHashMap::default(),
+            last_export: 0,
+            last_number: 0,
+            transfers: 0,
+            imported_blocks: 0,
+            counters: BlockSetStats::default(),
+        }
+    }
+
+    // --- exports
+
+    /// Whether a set of this id may be exported.
+    pub(super) fn check_export(&self, id: BlockSetId) -> Result<(), ExportError> {
+        if let Some(set) = self.exports.get(&id) {
+            if set.is_live() {
+                return Err(ExportError::Exported(id));
+            }
+            return Err(quarantined(set, self.activities.get(&set.number)).into());
+        }
+        Ok(below("exports_max", self.exports.len(), self.limits.exports_max)?)
+    }
+
+    /// Exports a set. `regions` is left as it is if that is refused.
+    pub(super) fn export(
+        &mut self,
+        description: BlockSetDescription,
+        regions: &mut Vec<RegisteredRegion>,
+    ) -> Result<Arc<Set>, ExportError> {
+        let id = description.id;
+        self.check_export(id)?;
+        let fence = Fence { epoch: self.epoch, export: self.last_export + 1 };
+        let layout = BlockSetLayout::new(description, fence)?;
+        self.last_export = fence.export;
+        let set = self.begin(Owner::Here, layout, std::mem::take(regions));
+        self.exports.insert(id, Arc::clone(&set));
+        Ok(set)
+    }
+
+    /// The set that is exported under an id and a fence.
+    pub(super) fn exported(&self, id: BlockSetId, fence: Fence) -> Result<Arc<Set>, AccessError> {
+        let set = self.exports.get(&id).ok_or(AccessError::Unknown(id))?;
+        let exported = set.layout.fence();
+        if exported != fence {
+            return Err(AccessError::Fenced { stated: fence, exported });
+        }
+        set.check_live()?;
+        Ok(Arc::clone(set))
+    }
+
+    // --- imports
+
+    /// Imports an owner's set. A newer one fences the older ones, whether or not it is accepted itself.
+    pub(super) fn import(
+        &mut self,
+        owner: &WorkerId,
+        layout: BlockSetLayout,
+        released: &mut Released,
+    ) -> Result<Arc<Set>, ImportError> {
+        let (id, fence) = (layout.id(), layout.fence());
+        self.enter_epoch(owner, fence, released)?;
+        match self.known(owner, id) {
+            Some(known) if fence < known.floor => {
+                let floor = known.floor;
+                self.counters.imports_fenced += 1;
+                return Err(ImportError::Fenced { stated: fence, floor });
+            }
+            Some(KnownId { current: Some(set), .. }) if set.is_live() => {
+                if set.layout == layout {
+                    return Ok(Arc::clone(set));
+                }
+                if set.layout.fence() == fence {
+                    return Err(ImportError::Conflict(id));
+                }
+                let older = Arc::clone(set);
+                self.end(&older, SetEnd::Fenced { by: fence }, released);
+            }
+            _ => {}
+        }
+        self.raise_floor(owner, id, fence)?;
+        self.check_quarantine(owner, &layout)?;
+        let blocks = u64::from(layout.num_blocks());
+        let max = self.limits.imported_blocks_max;
+        if blocks > max.saturating_sub(self.imported_blocks) {
+            return Err(LimitReached { limit: "imported_blocks_max", max }.into());
+        }
+        self.imported_blocks += blocks;
+        let set = self.begin(Owner::Peer(owner.clone()), layout, Vec::new());
+        if let Some(known) = self.known_mut(owner, id) {
+            known.current = Some(Arc::clone(&set));
+        }
+        Ok(set)
+    }
+
+    /// The owner's live set of an id.
+    pub(super) fn imported(&self, owner: &WorkerId, id: BlockSetId) -> Option<Arc<Set>> {
+        let set = self.known(owner, id)?.current.as_ref()?;
+        set.is_live().then(|| Arc::clone(set))
+    }
+
+    /// The owner has withdrawn its set of this fence and all older ones.
+    pub(super) fn withdraw(
+        &mut self,
+        owner: &WorkerId,
+        id: BlockSetId,
+        fence: Fence,
+        released: &mut Released,
+    ) {
+        // Of another incarnation nothing is live: an older one has ended, a newer one was not imported yet.
+        if self.peers.get(owner).is_none_or(|peer| peer.epoch != fence.epoch) {
+            return;
+        }
+        let floor = Fence { export: fence.export.saturating_add(1), ..fence };
+        // If there is no room for its id, the set can't be imported in this incarnation anyway.
+        if self.raise_floor(owner, id, floor).is_err() {
+            return;
+        }
+        let current = self.known(owner, id).and_then(|known| known.current.as_ref());
+        let current = current.filter(|set| set.layout.fence() <= fence);
+        if let Some(set) = current.map(Arc::clone) {
+            self.end(&set, SetEnd::Withdrawn, released);
+        }
+    }
+
+    /// The owner is not connected any more: its sets end, its fences stay.
+    pub(super) fn disconnect(&mut self, owner: &WorkerId, released: &mut Released) {
+        for set in self.current_of(owner) {
+            self.end(&set, SetEnd::OwnerGone, released);
+        }
+    }
+
+    /// Forgets an owner's fences, unless one of its sets is live or quarantined.
+    pub(super) fn forget(&mut self, owner: &WorkerId) -> bool {
+        let is_idle = self.current_of(owner).is_empty();
+        if is_idle {
+            self.peers.remove(owner);
+        }
+        is_idle
+    }
+
+    // --- what both have in common
+
+    pub(super) fn take(
+        &mut self,
+        set: &Set,
+        blocks: &[SlotId],
+        access: Access,
+    ) -> Result<(), AccessError> {
+        set.check_live()?;
+        // A live set has an activity.
+        self.activities.get_mut(&set.number).map_or(Ok(()), |at| at.take(blocks, access))
+    }
+
+    pub(super) fn give_back(&mut self, set: &Set, blocks: &[SlotId]) {
+        // There is none if the set has ended and its transfers have stopped.
+        if let Some(activity) = self.activities.get_mut(&set.number) {
+            activity.give_back(blocks);
+        }
+    }
+
+    pub(super) fn begin_transfer(&mut self, set: &Set) -> Result<(), AccessError> {
+        set.check_live()?;
+        below("transfers_max", self.transfers, self.limits.transfers_max)?;
+        if let Some(activity) = self.activities.get_mut(&set.number) {
+            below("transfers_max", activity.transfers as usize, u32::MAX as usize)?;
+            activity.transfers += 1;
+            self.transfers += 1;
+        }
+        Ok(())
+    }
+
+    pub(super) fn end_transfer(&mut self, set: &Set, released: &mut Released) {
+        self.transfers = self.transfers.saturating_sub(1);
+        self.counters.transfers_ended_late += u64::from(!set.is_live());
+        if let Some(activity) = self.activities.get_mut(&set.number) {
+            debug_assert!(activity.transfers > 0, "one has begun");
+            activity.transfers = activity.transfers.saturating_sub(1);
+        }
+        self.release(set, released);
+    }
+
+    /// Ends a set, unless it has ended.
+    pub(super) fn end(&mut self, set: &Set, end: SetEnd, released: &mut Released) {
+        if set.end.set(end).is_ok() {
+            self.release(set, released);
+        }
+    }
+
+    /// Whether an id is free of a quarantine; if not, `waker` is woken when it is.
+    pub(super) fn poll(&mut self, owner: Option<&WorkerId>, id: BlockSetId, waker: &Waker) -> bool {
+        let set = match owner {
+            None => self.exports.get(&id),
+            Some(owner) => self.known(owner, id).and_then(|known| known.current.as_ref()),
+        };
+        let Some(number) = set.filter(|set| !set.is_live()).map(|set| set.number) else {
+            return true;
+        };
+        if let Some(activity) = self.activities.get_mut(&number) {
+            activity.waker = Some(waker.clone());
+        }
+        false
+    }
+
+    pub(super) fn stats(&self) -> BlockSetStats {
+        let sets = self.exports.values().chain(self.peers.values().flat_map(Peer::current));
+        let (live, ended): (Vec<_>, Vec<_>) = sets.partition(|set| set.is_live());
+        let exports = live.iter().filter(|set| matches!(set.owner, Owner::Here)).count();
+        BlockSetStats {
+            exports: exports as u64,
+            imports: (live.len() - exports) as u64,
+            quarantined: ended.len() as u64,
+            imported_blocks: self.imported_blocks,
+            owners: self.peers.len() as u64,
+            transfers: self.transfers as u64,
+            ..self.counters
+        }
+    }
+
+    // --- steps
+
+    fn begin(
+        &mut self,
+        owner: Owner,
+        layout: BlockSetLayout,
+        regions: Vec<RegisteredRegion>,
+    ) -> Arc<Set> {
+        self.last_number += 1;
+        self.activities.insert(self.last_number, Activity::new(regions));
+        Arc::new(Set::new(self.last_number, owner, layout))
+    }
+
+    /// Lets go of a set that has ended and whose transfers have stopped.
+    fn release(&mut self, set: &Set, released: &mut Released) {
+        let is_over = |activity: &Activity| !set.is_live() && activity.transfers == 0;
+        if !self.activities.get(&set.number).is_some_and(is_over) {
+            return;
+        }
+        if let Some(activity) = self.activities.remove(&set.number) {
+            released.regions.extend(activity.regions);
+            released.wakers.extend(activity.waker);
+        }
+        let id = set.layout.id();
+        match &set.owner {
+            Owner::Here => drop(self.exports.remove(&id)),
+            Owner::Peer(owner) => {
+                let blocks = u64::from(set.layout.num_blocks());
+                self.imported_blocks = self.imported_blocks.saturating_sub(blocks);
+                let Some(known) = self.known_mut(owner, id) else { return };
+                known.current = None;
+            }
+        }
+    }
+
+    /// Begins the owner's incarnation if it is a new one, which ends all that is older.
+    fn enter_epoch(
+        &mut self,
+        owner: &WorkerId,
+        stated: Fence,
+        released: &mut Released,
+    ) -> Result<(), ImportError> {
+        let epoch = stated.epoch;
+        let Some(peer) = self.peers.get_mut(owner) else {
+            below("owners_max", self.peers.len(), self.limits.owners_max)?;
+            self.peers.insert(owner.clone(), Peer { epoch, ids: BTreeMap::new() });
+            return Ok(());
+        };
+        if epoch < peer.epoch {
+            let floor = Fence { epoch: peer.epoch, export: 0 };
+            self.counters.imports_fenced += 1;
+            return Err(ImportError::Fenced { stated, floor });
+        }
+        if epoch == peer.epoch {
+            return Ok(());
+        }
+        peer.epoch = epoch;
+        for set in self.current_of(owner) {
+            self.end(&set, SetEnd::Fenced { by: stated }, released);
+        }
+        if let Some(peer) = self.peers.get_mut(owner) {
+            // What is quarantined keeps its id. Fences of the older incarnation say nothing about this one.
+            peer.ids.retain(|_, known| known.current.is_some());
+            for known in peer.ids.values_mut() {
+                known.floor = Fence { epoch, export: 0 };
+            }
+        }
+        Ok(())
+    }
+
+    fn raise_floor(
+        &mut self,
+        owner: &WorkerId,
+        id: BlockSetId,
+        floor: Fence,
+    ) -> Result<(), LimitReached> {
+        let max = self.limits.owner_ids_max;
+        let Some(peer) = self.peers.get_mut(owner) else { return Ok(()) };
+        if let Some(known) = peer.ids.get_mut(&id) {
+            known.floor = known.floor.max(floor);
+            return Ok(());
+        }
+        below("owner_ids_max", peer.ids.len(), max)?;
+        peer.ids.insert(id, KnownId { floor, current: None });
+        Ok(())
+    }
+
+    /// Refuses a set whose id or memory an older set of the owner has, which is written or read still.
+    fn check_quarantine(
+        &self,
+        owner: &WorkerId,
+        layout: &BlockSetLayout,
+    ) -> Result<(), ImportError> {
+        let hinders = |set: &&Arc<Set>| {
+            let is_same = set.layout.id() == layout.id();
+            !set.is_live() && (is_same || set.layout.memory().overlaps(layout.memory()))
+        };
+        let mut current = self.peers.get(owner).into_iter().flat_map(Peer::current);
+        current
+            .find(hinders)
+            .map_or(Ok(()), |set| Err(quarantined(set, self.activities.get(&set.number)).into()))
+    }
+
+    fn known(&self, owner: &WorkerId, id: BlockSetId) -> Option<&KnownId> {
+        self.peers.get(owner)?.ids.get(&id)
+    }
+
+    fn known_mut(&mut self, owner: &WorkerId, id: BlockSetId) -> Option<&mut KnownId> {
+        self.peers.get_mut(owner)?.ids.get_mut(&id)
+    }
+
+    fn current_of(&self, owner: &WorkerId) -> Vec<Arc<Set>> {
+        self.peers.get(owner).into_iter().flat_map(Peer::current).map(Arc::clone).collect()
+    }
+
+    /// Checks what always holds.
+    #[cfg(test)]
+    pub(super) fn validate(&self) {
+        let imports = self.peers.values().flat_map(Peer::current);
+        let mut blocks = 0;
+        let mut transfers = 0;
+        let mut sets = 0;
+        for set in self.exports.values().chain(imports) {
+            let activity = self.activities.get(&set.number).expect("each set has an activity");
+            assert!(set.is_live() || activity.transfers > 0, "quarantined for a reason: {set:?}");
+            transfers += activity.transfers as usize;
+            sets += 1;
+            if matches!(set.owner, Owner::Peer(_)) {
+                blocks += u64::from(set.layout.num_blocks());
+            }
+        }
+        assert_eq!(self.activities.len(), sets, "each activity has a set");
+        assert_eq!(self.transfers, transfers);
+        assert_eq!(self.imported_blocks, blocks);
+        for peer in self.peers.values() {
+            assert!(peer.ids.len() <= self.limits.owner_ids_max);
+            assert!(peer.ids.values().all(|known| known.floor.epoch == peer.epoch));
+        }
+    }
+
+    /// Whether no block is in use.
+    #[cfg(test)]
+    pub(super) fn is_unused(&self) -> bool {
+        self.activities.values().all(Activity::is_unused)
+    }
+}
+
+impl Peer {
+    fn current(&self) -> impl Iterator<Item = &Arc<Set>> {
+        self.ids.values().filter_map(|known| known.current.as_ref())
+    }
+}
