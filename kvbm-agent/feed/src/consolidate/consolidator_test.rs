@@ -6,14 +6,33 @@ use kvasir_proto::types::{BlockName, CopyMode, KvEvent, LocalHash, StoredBlock, 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-const ENGINE: (SourceNumber, CopyMode) = (SourceNumber(0), CopyMode::Counted);
-const MANAGER: (SourceNumber, CopyMode) = (SourceNumber(1), CopyMode::Set);
-const ROOMY: ConsolidateConfig = ConsolidateConfig { names_max: 1 << 20 };
+const ENGINE: ConsolidatedSource = source(0, CopyMode::Counted);
+const MANAGER: ConsolidatedSource = source(1, CopyMode::Set);
+const ROOMY: ConsolidateConfig = ConsolidateConfig { names_max: 1 << 20, tells_holdings: true };
+
+const fn source(number: u8, copy_mode: CopyMode) -> ConsolidatedSource {
+    let naming = Naming::Own { salt: number as u64 + 1 };
+    ConsolidatedSource { number: SourceNumber(number), copy_mode, naming }
+}
+
+/// What that changes for all.
+fn take(
+    both: &mut Consolidator,
+    source: ConsolidatedSource,
+    rank: u32,
+    events: Vec<KvEvent>,
+) -> Vec<KvEvent> {
+    both.take(source, rank, events).events
+}
+
+fn clear(both: &mut Consolidator, source: ConsolidatedSource) -> Vec<(u32, Vec<KvEvent>)> {
+    both.clear(source).into_iter().map(|(rank, changed)| (rank, changed.events)).collect()
+}
 
 /// A source's name of the block at the end of a chain.
-fn named(source: (SourceNumber, CopyMode), chain: &[u64]) -> BlockName {
+fn named(source: ConsolidatedSource, chain: &[u64]) -> BlockName {
     let text: Vec<u8> = chain.iter().flat_map(|local| local.to_le_bytes()).collect();
-    BlockName(xxhash_rust::xxh3::xxh3_64_with_seed(&text, 77 + u64::from(source.0.0)))
+    BlockName(xxhash_rust::xxh3::xxh3_64_with_seed(&text, 77 + u64::from(source.number.0)))
 }
 
 /// What all sources together call it.
@@ -23,7 +42,7 @@ fn joined(chain: &[u64]) -> BlockName {
 }
 
 /// The last blocks of a chain are stored, the first `known` were before.
-fn stored(source: (SourceNumber, CopyMode), chain: &[u64], known: usize, tier: Tier) -> KvEvent {
+fn stored(source: ConsolidatedSource, chain: &[u64], known: usize, tier: Tier) -> KvEvent {
     let block = |end: usize| StoredBlock {
         name: named(source, &chain[..=end]),
         local: LocalHash(chain[end]),
@@ -32,7 +51,7 @@ fn stored(source: (SourceNumber, CopyMode), chain: &[u64], known: usize, tier: T
     KvEvent::Stored { parent, tier, blocks: (known..chain.len()).map(block).collect() }
 }
 
-fn removed(source: (SourceNumber, CopyMode), chain: &[u64], tier: Tier) -> KvEvent {
+fn removed(source: ConsolidatedSource, chain: &[u64], tier: Tier) -> KvEvent {
     KvEvent::Removed { tier, names: vec![named(source, chain)] }
 }
 
@@ -47,50 +66,50 @@ fn stored_event(chain: &[u64], known: usize, tier: Tier) -> KvEvent {
 fn a_block_is_there_from_its_first_source_to_its_last() {
     let mut both = Consolidator::new(ROOMY);
     let (all, device) = ([1, 2, 3], Tier::Device);
-    let output = both.take(ENGINE, 0, vec![stored(ENGINE, &all[..2], 0, device)]);
+    let output = take(&mut both, ENGINE, 0, vec![stored(ENGINE, &all[..2], 0, device)]);
     assert_eq!(output, [stored_event(&all[..2], 0, device)]);
     // Of the chain that the other source tells, only its end is new.
-    let output = both.take(MANAGER, 0, vec![stored(MANAGER, &all, 0, device)]);
+    let output = take(&mut both, MANAGER, 0, vec![stored(MANAGER, &all, 0, device)]);
     assert_eq!(output, [stored_event(&all, 2, device)]);
     // Another tier is another place.
-    let output = both.take(MANAGER, 0, vec![stored(MANAGER, &all[..1], 0, Tier::Host)]);
+    let output = take(&mut both, MANAGER, 0, vec![stored(MANAGER, &all[..1], 0, Tier::Host)]);
     assert_eq!(output, [stored_event(&all[..1], 0, Tier::Host)]);
-    assert_eq!(both.take(ENGINE, 0, vec![removed(ENGINE, &all[..2], device)]), []);
-    let output = both.take(MANAGER, 0, vec![removed(MANAGER, &all[..2], device)]);
+    assert_eq!(take(&mut both, ENGINE, 0, vec![removed(ENGINE, &all[..2], device)]), []);
+    let output = take(&mut both, MANAGER, 0, vec![removed(MANAGER, &all[..2], device)]);
     let gone = |chain: &[u64], tier| KvEvent::Removed { tier, names: vec![joined(chain)] };
     assert_eq!(output, [gone(&all[..2], device)]);
-    assert_eq!(both.take(MANAGER, 0, vec![removed(MANAGER, &all[..2], device)]), [], "twice");
+    assert_eq!(take(&mut both, MANAGER, 0, vec![removed(MANAGER, &all[..2], device)]), [], "twice");
     // What the one that goes held alone goes with it.
     let mut ends = vec![joined(&all)];
-    let output = both.clear(MANAGER.0);
+    let output = clear(&mut both, MANAGER);
     let [(0, events)] = &output[..] else { panic!("{output:?}") };
     ends.retain(|end| events.contains(&KvEvent::Removed { tier: device, names: vec![*end] }));
     assert_eq!((events.len(), ends.len()), (2, 1), "{events:?}");
-    assert_eq!(both.clear(ENGINE.0), [(0, vec![KvEvent::Cleared])]);
-    assert_eq!((both.names(), both.clear(ENGINE.0)), (0, vec![]));
+    assert_eq!(clear(&mut both, ENGINE), [(0, vec![KvEvent::Cleared])]);
+    assert_eq!((both.names(), clear(&mut both, ENGINE)), (0, vec![]));
 }
 
 #[test]
 fn an_engine_that_counts_copies_is_counted_with() {
     let mut both = Consolidator::new(ROOMY);
     let twice = vec![stored(ENGINE, &[1], 0, Tier::Device); 2];
-    assert_eq!(both.take(ENGINE, 0, twice), [stored_event(&[1], 0, Tier::Device)]);
+    assert_eq!(take(&mut both, ENGINE, 0, twice), [stored_event(&[1], 0, Tier::Device)]);
     let gone = removed(ENGINE, &[1], Tier::Device);
-    assert_eq!(both.take(ENGINE, 0, vec![gone.clone()]), []);
-    assert_eq!(both.take(ENGINE, 0, vec![gone]).len(), 1);
+    assert_eq!(take(&mut both, ENGINE, 0, vec![gone.clone()]), []);
+    assert_eq!(take(&mut both, ENGINE, 0, vec![gone]).len(), 1);
     // An engine that says that no copy remains is believed.
     let thrice = vec![stored(ENGINE, &[1], 0, Tier::Device); 3];
-    assert_eq!(both.take(ENGINE, 0, thrice).len(), 1);
+    assert_eq!(take(&mut both, ENGINE, 0, thrice).len(), 1);
     let all = KvEvent::Gone { tier: Tier::Device, names: vec![named(ENGINE, &[1])] };
     let output = KvEvent::Removed { tier: Tier::Device, names: vec![joined(&[1])] };
-    assert_eq!(both.take(ENGINE, 0, vec![all.clone()]), [output]);
-    assert_eq!(both.take(ENGINE, 0, vec![all]), []);
+    assert_eq!(take(&mut both, ENGINE, 0, vec![all.clone()]), [output]);
+    assert_eq!(take(&mut both, ENGINE, 0, vec![all]), []);
 }
 
 #[test]
 fn a_chain_without_its_beginning_is_its_sources_own_until_it_is_announced_from_its_root() {
     let mut both = Consolidator::new(ROOMY);
-    let output = both.take(ENGINE, 0, vec![stored(ENGINE, &[1, 2, 3], 2, Tier::Device)]);
+    let output = take(&mut both, ENGINE, 0, vec![stored(ENGINE, &[1, 2, 3], 2, Tier::Device)]);
     let [KvEvent::Stored { parent: Some(parent), blocks, .. }] = &output[..] else {
         panic!("{output:?}")
     };
@@ -98,22 +117,23 @@ fn a_chain_without_its_beginning_is_its_sources_own_until_it_is_announced_from_i
     assert_eq!(both.counts().unjoined, 1);
     let own = blocks[0].name;
     // Told from its beginning it is what the other source has, too.
-    let output = both.take(ENGINE, 0, vec![stored(ENGINE, &[1, 2, 3], 0, Tier::Device)]);
+    let output = take(&mut both, ENGINE, 0, vec![stored(ENGINE, &[1, 2, 3], 0, Tier::Device)]);
     let gone = KvEvent::Removed { tier: Tier::Device, names: vec![own] };
     let expected =
         [stored_event(&[1, 2], 0, Tier::Device), gone, stored_event(&[1, 2, 3], 2, Tier::Device)];
     assert_eq!(output, expected);
-    assert_eq!(both.take(MANAGER, 0, vec![stored(MANAGER, &[1, 2, 3], 0, Tier::Device)]), []);
+    assert_eq!(take(&mut both, MANAGER, 0, vec![stored(MANAGER, &[1, 2, 3], 0, Tier::Device)]), []);
 }
 
 #[test]
 fn names_are_bounded() {
-    let mut both = Consolidator::new(ConsolidateConfig { names_max: 3 });
-    both.take(ENGINE, 0, vec![stored(ENGINE, &[1, 2], 0, Tier::Device)]);
-    let output = both.take(MANAGER, 1, vec![stored(MANAGER, &[1, 2], 0, Tier::Device)]);
+    let mut both = Consolidator::new(ConsolidateConfig { names_max: 3, ..ROOMY });
+    take(&mut both, ENGINE, 0, vec![stored(ENGINE, &[1, 2], 0, Tier::Device)]);
+    let output = take(&mut both, MANAGER, 1, vec![stored(MANAGER, &[1, 2], 0, Tier::Device)]);
     assert_eq!(output, [stored_event(&[1], 0, Tier::Device)]);
     assert_eq!((both.names(), both.counts().refused), (3, 1));
-    both.take(
+    take(
+        &mut both,
         MANAGER,
         1,
         vec![KvEvent::StoredNames { tier: Tier::Host, names: vec![BlockName(9)] }],
@@ -186,7 +206,7 @@ proptest! {
                     KvEvent::Cleared
                 }
             };
-            for event in both.take(source, rank, vec![event]) {
+            for event in take(&mut both, source, rank, vec![event]) {
                 receive(&mut received, rank, &event);
             }
             let expected: BTreeSet<_> =

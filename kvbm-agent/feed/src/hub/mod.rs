@@ -15,6 +15,8 @@ mod inlet;
 mod merge;
 mod persisted;
 mod report;
+mod resume;
+mod source;
 mod sources;
 mod waiting;
 
