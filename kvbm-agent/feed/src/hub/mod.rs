@@ -25,6 +25,9 @@ pub use inlet::{Hub, Inlet, Taken};
 pub use report::{SourceCounts, SourceReport};
 
 #[cfg(test)]
+#[cfg(feature = "disk")]
+mod consolidated_test;
+#[cfg(test)]
 mod hub_test;
 #[cfg(test)]
 #[cfg(feature = "disk")]
