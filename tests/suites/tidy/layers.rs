@@ -83,9 +83,9 @@ const EDGES: &[(&str, &[Edges])] = &[
         "kvbm-agent/feed",
         &[
             ("journal", &[]),
-            ("disk", &["journal"]),
-            ("feed", &["journal", "disk"]),
             ("consolidate", &[]),
+            ("disk", &["consolidate", "journal"]),
+            ("feed", &["journal", "disk"]),
             ("hub", &["consolidate", "journal", "disk", "feed"]),
             ("publisher", &["hub"]),
             ("pause", &[]),

@@ -185,15 +185,15 @@ impl Rank {
     pub(super) fn release(&mut self, SetAside(before): SetAside, output: &mut Output) {
         let mut names: Vec<(BlockName, Named)> = before.into_iter().collect();
         names.sort_unstable_by_key(|(name, _)| *name);
-        let events = output.events.len();
+        let mut is_told = false;
         for (at, tier) in Tier::ALL.into_iter().enumerate() {
             for (_, named) in &names {
                 if named.copies.get(at).is_some_and(|copies| *copies > 0) {
-                    leave(named.block, tier, &mut self.blocks, output);
+                    is_told |= leave(named.block, tier, &mut self.blocks, output);
                 }
             }
         }
-        if self.blocks.is_empty() && output.events.len() > events {
+        if self.blocks.is_empty() && is_told {
             output.events = vec![KvEvent::Cleared];
         }
     }
@@ -391,20 +391,21 @@ fn canonical(parent: Option<BlockName>, local: LocalHash) -> BlockName {
     BlockName(sequence_hash(parent, local).0)
 }
 
-/// One way less in which a block is held in a tier.
-fn leave(block: BlockName, tier: Tier, all: &mut Blocks, output: &mut Output) {
+/// One way less in which a block is held in a tier. Returns whether it was the last.
+fn leave(block: BlockName, tier: Tier, all: &mut Blocks, output: &mut Output) -> bool {
     let holding = all.get_mut(&block);
     debug_assert!(holding.is_some(), "a block that a name holds is counted");
-    let Some(holding) = holding else { return };
+    let Some(holding) = holding else { return false };
     let in_tier = holding.get_mut(tier.index()).filter(|in_tier| **in_tier > 0);
     debug_assert!(in_tier.is_some(), "in each tier that holds it");
-    let Some(in_tier) = in_tier else { return };
+    let Some(in_tier) = in_tier else { return false };
     *in_tier -= 1;
     if *in_tier > 0 {
-        return;
+        return false;
     }
     if *holding == [0; Tier::COUNT] {
         all.remove(&block);
     }
     output.removed(tier, block);
+    true
 }

@@ -5,7 +5,7 @@ use std::fmt;
 pub enum Verdict {
     /// No source that could prove it was received yet.
     Pending,
-    /// An engine survived: the incarnation continues.
+    /// An engine survived, or another source holds blocks: the incarnation continues.
     Continued,
     /// A new one began.
     NewIncarnation(NewIncarnation),

@@ -346,7 +346,7 @@ impl World {
         }
         let is_pending = self.engine().pending().is_some();
         let survives = matches!(fate, Fate::Proves | Fate::Publishes);
-        let is_kept = is_pending && (survives || !self.saved.is_empty());
+        let is_kept = (is_pending && survives) || !self.saved.is_empty();
         assert_eq!(self.hub().feed().is_settled(), !is_pending);
         if is_pending {
             self.meet(fate);
@@ -459,10 +459,27 @@ fn a_source_of_another_kind_holds_nothing() {
     let opened = hub.open_persisted("engine", CopyMode::Counted, SourceKind::Relay);
     world.agent = Some(Agent { hub: Arc::clone(&hub), engine: opened.expect("a place"), manager });
     hub.begin();
-    // Nobody can prove anything.
-    assert_eq!(verdict(&hub), Verdict::NewIncarnation(NewIncarnation::NoSource));
+    // Nobody has to prove anything.
+    assert_eq!(verdict(&hub), Verdict::Continued);
     world.copies.clear();
+    world.check();
     world.image();
+    world.check();
+}
+
+#[test]
+fn where_no_source_is_left_a_new_incarnation_begins() {
+    let mut world = left();
+    world.agent = None;
+    let hub = start(world.folder.path(), Incarnation(2), true);
+    hub.begin();
+    assert_eq!(verdict(&hub), Verdict::NewIncarnation(NewIncarnation::NoSource));
+    assert_eq!((hub.feed().status().incarnation, inventory(&hub).len()), (Incarnation(2), 0));
+    drop(hub);
+    // Nothing of it comes back with its sources.
+    world.start_again(Some(MANAGER_RANK));
+    assert_eq!(verdict(world.hub()), Verdict::NewIncarnation(NewIncarnation::NoSource));
+    (world.copies, world.saved) = (BTreeMap::new(), BTreeSet::new());
     world.check();
 }
 

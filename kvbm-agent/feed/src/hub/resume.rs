@@ -116,10 +116,16 @@ impl Sources {
         if self.is_settled {
             return (Gone::default(), forgotten);
         }
+        let mut verdict = None;
         if !self.open.values().any(Source::is_pending) {
-            self.drop_left();
-            let verdict = Some(Verdict::NewIncarnation(NewIncarnation::NoSource));
-            return (Gone { released: Vec::new(), verdict }, forgotten);
+            // What a source holds until it tells everything anew is held all the same.
+            if !self.open.values().any(Source::holds_something) {
+                self.drop_left();
+                let verdict = Some(Verdict::NewIncarnation(NewIncarnation::NoSource));
+                return (Gone { released: Vec::new(), verdict }, forgotten);
+            }
+            self.is_settled = true;
+            verdict = Some(Verdict::Continued);
         }
         let released = match &mut self.consolidator {
             Some(consolidator) => {
@@ -138,7 +144,7 @@ impl Sources {
                 orphans.map(|rank| Released::whole(String::new(), rank)).collect()
             }
         };
-        (Gone { released, verdict: None }, forgotten)
+        (Gone { released, verdict }, forgotten)
     }
 }
 

@@ -221,7 +221,7 @@ impl Disk {
         match &verdict {
             Verdict::Pending => {}
             Verdict::Continued => {
-                tracing::info!("the engine survived: the agent's incarnation continues")
+                tracing::info!("a source is the same as before: the agent's incarnation continues")
             }
             Verdict::NewIncarnation(NewIncarnation::First) => {
                 tracing::info!("the journal on disk begins")
