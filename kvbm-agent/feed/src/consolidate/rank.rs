@@ -158,15 +158,7 @@ impl Rank {
             held.push(SourceNames { source, names: FxHashMap::default() });
             held.len() - 1
         });
-        let held = held.get_mut(at);
-        let held = held.map(|held| {
-            if held.names.is_empty() {
-                // In its next incarnation a source may count otherwise, and its place may be another's.
-                held.source = source;
-            }
-            held
-        });
-        (blocks, held)
+        (blocks, held.get_mut(at).map(|held| held.of(source)))
     }
 
     /// A source is about to tell everything that it holds. What it held before counts until it is
@@ -242,6 +234,14 @@ impl Rank {
 type Blocks = FxHashMap<BlockName, [u32; Tier::COUNT]>;
 
 impl SourceNames {
+    /// As a source's that publishes now: in its next incarnation it may count otherwise, and its place may be another's.
+    fn of(&mut self, source: ConsolidatedSource) -> &mut Self {
+        if self.names.is_empty() {
+            self.source = source;
+        }
+        self
+    }
+
     fn store(
         &mut self,
         (parent, tier, blocks): (Option<BlockName>, Tier, Vec<StoredBlock>),
