@@ -286,7 +286,10 @@ const LAYERS: &[(&str, &str)] = &[
         "kvbm-agent/feed::journal",
         "config error image names batch rank ring scan split inventory dump store persisted",
     ),
-    ("kvbm-agent/feed::hub", "config merge persisted report sources waiting inlet"),
+    (
+        "kvbm-agent/feed::hub",
+        "config left merge persisted report source sources resume waiting inlet",
+    ),
     ("proto/engine::decode", "event limits error reader layout values extra fields"),
     ("proto/engine::link", "command config frames unheard replay reports logs driver"),
     ("proto/engine::normalise", "drops namespace unchained keys place"),

@@ -12,6 +12,7 @@
 
 mod config;
 mod inlet;
+mod left;
 mod merge;
 mod persisted;
 mod report;

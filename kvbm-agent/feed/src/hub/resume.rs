@@ -1,34 +1,13 @@
 //! What an agent before this one has left on disk of its sources, and which of them take it over.
 
 use super::HubConfig;
+use super::left::Left;
 use super::source::{Gone, RankUse, Released, Resumption, Source};
 use super::sources::{Sources, consolidator};
-use crate::consolidate::{Consolidated, ConsolidatedSource, Naming, SOURCES_MAX, SourceNumber};
+use crate::consolidate::{ConsolidatedSource, Naming, SourceNumber};
 use crate::disk::{NewIncarnation, PersistedSource, PersistedSources, SourceKind, Verdict};
-use kvasir_proto::types::{BlockName, CopyMode, DpRank, KvEvent, Tier};
-use std::collections::BTreeMap;
+use kvasir_proto::types::{BlockName, CopyMode, DpRank, Tier};
 use std::mem;
-
-/// What is on disk of sources that are not open yet.
-#[derive(Debug, Default)]
-pub(super) struct Left {
-    /// Positions by name.
-    positions: BTreeMap<String, PersistedSource>,
-    /// Places of what they hold, where they are consolidated: behind those of open sources.
-    places: BTreeMap<String, SourceNumber>,
-}
-
-impl Left {
-    /// The place of what a source held; a further one if it has none. None if there are too many.
-    fn place(&mut self, source: &str) -> Option<SourceNumber> {
-        if let Some(number) = self.places.get(source) {
-            return Some(*number);
-        }
-        let number = u8::try_from(self.places.len()).ok()?.checked_add(SOURCES_MAX)?;
-        self.places.insert(source.to_owned(), SourceNumber(number));
-        Some(SourceNumber(number))
-    }
-}
 
 /// A source that is not open.
 fn absent(number: SourceNumber, name: &str) -> ConsolidatedSource {
@@ -145,13 +124,5 @@ impl Sources {
             }
         };
         (Gone { released, verdict }, forgotten)
-    }
-}
-
-impl Released {
-    /// A rank that had no other source.
-    pub(super) fn whole(source: String, rank: DpRank) -> Self {
-        let events = vec![KvEvent::Cleared];
-        Self { source, rank, changed: Consolidated { events, holdings: Vec::new() } }
     }
 }

@@ -97,6 +97,14 @@ pub(super) struct Released {
     pub(super) changed: Consolidated,
 }
 
+impl Released {
+    /// A rank that had no other source.
+    pub(super) fn whole(source: String, rank: DpRank) -> Self {
+        let events = vec![KvEvent::Cleared];
+        Self { source, rank, changed: Consolidated { events, holdings: Vec::new() } }
+    }
+}
+
 /// What to publish because sources hold nothing any more.
 #[derive(Debug, Default)]
 pub(super) struct Gone {

@@ -1,6 +1,6 @@
+use super::left::Left;
 use super::persisted::Persisted;
 use super::report::{SourceCounts, SourceReport, problem};
-use super::resume::Left;
 use super::source::{Gone, Key, Outcome, RankUse, Released, Resumption, Source};
 use super::{HubConfig, HubError};
 use crate::consolidate::{
