@@ -1,5 +1,5 @@
 use super::AgentError;
-use kvasir_feed::disk::{DiskConfig, DiskError, Opened, PersistedSource, leave, open};
+use kvasir_feed::disk::{DiskConfig, DiskError, Opened, PersistedSources, leave, open};
 use kvasir_feed::feed::{Feed, SourceConfig};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,11 +20,11 @@ fn without(config: &DiskConfig, error: DiskError) -> Result<Option<Opened>, Disk
 pub(super) async fn open_feed(
     source: SourceConfig,
     folder: Option<PathBuf>,
-    lora_names: BTreeMap<u64, String>,
-) -> Result<(Feed, Vec<PersistedSource>), AgentError> {
+    (lora_names, is_consolidated): (BTreeMap<u64, String>, bool),
+) -> Result<(Feed, PersistedSources), AgentError> {
     let Some(folder) = folder else { return Ok(Feed::open(source, None)?) };
     let (address, block_size) = (source.address.clone(), source.block_size);
-    let config = DiskConfig { folder, address, block_size, lora_names };
+    let config = DiskConfig { folder, address, block_size, lora_names, is_consolidated };
     let (journal, fresh) = (source.journal, (source.incarnation, source.first_sequence));
     // A panic is in the log.
     let opened = spawn_blocking(move || {
@@ -59,7 +59,7 @@ mod tests {
         };
         let folder = tempfile::tempdir().expect("a folder");
         let start = async |incarnation| {
-            open_feed(source(incarnation), Some(folder.path().to_owned()), BTreeMap::new()).await
+            open_feed(source(incarnation), Some(folder.path().to_owned()), Default::default()).await
         };
         let (feed, _) = start(1).await.expect("a folder of its own");
         assert!(feed.disk().is_some());
@@ -78,7 +78,9 @@ mod tests {
         fs::remove_dir(&manifest).expect("it is there");
         fs::rename(&aside, &manifest).expect("it is there");
         let folder = folder.path().to_owned();
-        let config = DiskConfig { folder, address, block_size: 4, lora_names: BTreeMap::new() };
+        let lora_names = BTreeMap::new();
+        let config =
+            DiskConfig { folder, address, block_size: 4, lora_names, is_consolidated: false };
         let opened = open(&config, JournalConfig::DEFAULT, (Incarnation(3), 0)).expect("it works");
         assert!(matches!(opened.restored, Err(NewIncarnation::Unmarked)), "{:?}", opened.restored);
     }

@@ -125,7 +125,8 @@ impl Agent {
         let registration = config.registration.as_ref();
         let lora_names = registration.map(|at| at.lora_names.clone()).unwrap_or_default();
         let (blocks, socket) = start_blocks(config.blocks, &config.source.address).await?;
-        let (feed, found) = disk::open_feed(config.source, config.journal_dir, lora_names).await?;
+        let read = (lora_names, config.sources.hub.consolidate);
+        let (feed, found) = disk::open_feed(config.source, config.journal_dir, read).await?;
         let feed = Arc::new(feed);
         let heartbeat_interval = config.heartbeat_interval.max(HEARTBEAT_INTERVAL_MIN);
         let (stop_uplinks, stop_service) = (CancellationToken::new(), CancellationToken::new());

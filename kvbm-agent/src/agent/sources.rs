@@ -2,7 +2,7 @@ use super::AgentError;
 use crate::blocks::Blocks;
 use crate::ingest::{EventIngestService, IngestConfig, Refusals};
 use crate::relay::{Relay, RelayConfig, common};
-use kvasir_feed::disk::PersistedSource;
+use kvasir_feed::disk::PersistedSources;
 use kvasir_feed::feed::Feed;
 use kvasir_feed::hub::{Hub, HubConfig};
 use kvasir_process::tasks::Tasks;
@@ -30,7 +30,7 @@ pub(super) struct Sources {
 
 /// Opens the sources of an agent, and starts its relays.
 pub(super) fn start(
-    (feed, persisted): (&Arc<Feed>, Vec<PersistedSource>),
+    (feed, persisted): (&Arc<Feed>, PersistedSources),
     (config, blocks): (SourcesConfig, Option<&Arc<Blocks>>),
     tasks: &mut Tasks,
     stop: &CancellationToken,

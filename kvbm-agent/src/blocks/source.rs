@@ -28,7 +28,7 @@ impl BlockSource {
     /// Takes its place among the agent's sources; nothing is published yet.
     pub(super) fn open(hub: &Arc<Hub>, rank: DpRank) -> Result<Self, HubError> {
         // Each block is announced once in a tier and removed once, so either copy mode will do.
-        let inlet = hub.open(SOURCE, hub.feed().status().copy_mode)?;
+        let inlet = hub.open_imaged(SOURCE, hub.feed().status().copy_mode, rank)?;
         inlet.count(|counts| counts.incarnations = 1);
         Ok(Self { hub: Arc::clone(hub), inlet, rank })
     }

@@ -30,7 +30,6 @@ use kvasir_tls::Dialer;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// Name of the agent's stream.
@@ -86,7 +85,7 @@ impl Config {
                 first_sequence: 0,
                 journal: journal(options, copy_mode)?,
             },
-            journal_dir: journal_dir(options)?,
+            journal_dir: options.journal_dir.clone(),
             sources: sources(options, &registration)?,
             blocks: blocks(options, &registration)?,
             indexers,
@@ -395,16 +394,6 @@ fn relay(
         Err(error @ RelayError::Hub(_)) => Err(ConfigError::invalid("source", error.to_string())),
         Ok(()) => Ok(relay),
     }
-}
-
-/// Where the journal is on disk.
-fn journal_dir(options: &Options) -> Result<Option<PathBuf>, ConfigError> {
-    if options.journal_dir.is_some() && options.consolidate {
-        let why = "does not go with consolidate: what several sources hold together is not on disk; \
-                   leave one of them out";
-        return Err(ConfigError::invalid("journal-dir", why));
-    }
-    Ok(options.journal_dir.clone())
 }
 
 fn journal(options: &Options, copy_mode: CopyMode) -> Result<JournalConfig, ConfigError> {

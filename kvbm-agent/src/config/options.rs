@@ -119,7 +119,8 @@ pub struct Options {
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(60))]
     pub worker_timeout: Span,
     /// Folder of the agent's own, on a local disk, for a copy of the journal: an agent that is killed and restarted
-    /// continues its incarnation if its engine survived. Memory only if not set
+    /// continues its incarnation if its engine survived, with `--consolidate` also if its block manager has blocks on
+    /// disk. Memory only if not set
     #[arg(long, value_name = "FOLDER")]
     pub journal_dir: Option<PathBuf>,
     /// How long an engine's batch may wait for others of its rank, to be published as one, at most 10s; 0s to publish

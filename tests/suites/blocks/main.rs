@@ -3,6 +3,7 @@
 
 mod engine;
 mod joined;
+mod kept;
 mod lost;
 mod place;
 mod refusals;

@@ -90,7 +90,10 @@ impl Place {
             let found = self.indexed().await?;
             let (lacks, extra): (Vec<_>, Vec<_>) =
                 (expected.difference(&found).collect(), found.difference(expected).collect());
-            anyhow::bail!("the index lacks {lacks:?} and has {extra:?} beside");
+            anyhow::bail!(
+                "the index lacks {lacks:?} and has {extra:?} beside: {}",
+                self.agent.output()
+            );
         }
         Ok(())
     }

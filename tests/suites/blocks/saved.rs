@@ -10,7 +10,16 @@ use tokio::time::{sleep, timeout};
 /// Chains that the tiers have, as the index shows them: host is 1, disk 2. A chain begins at the first block whose parent
 /// is nowhere.
 pub async fn held(engine: &mut Engine, prompts: &[Vec<u64>]) -> Result<BTreeSet<Chain>> {
-    let mut chains = BTreeSet::new();
+    held_beside(BTreeSet::new(), engine, prompts).await
+}
+
+/// The same beside chains from the root that another source has, and these.
+pub async fn held_beside(
+    others: BTreeSet<Chain>,
+    engine: &mut Engine,
+    prompts: &[Vec<u64>],
+) -> Result<BTreeSet<Chain>> {
+    let mut chains = others.clone();
     for locals in prompts {
         let mut first = 0;
         for (at, sequence) in hashes(locals).into_iter().enumerate() {
@@ -20,7 +29,7 @@ pub async fn held(engine: &mut Engine, prompts: &[Vec<u64>]) -> Result<BTreeSet<
                 let tier = if *tier == pb::BlockTier::Host { 1 } else { 2 };
                 chains.insert((0, locals[first..=at].to_vec(), tier));
             }
-            if tiers.is_empty() {
+            if tiers.is_empty() && !others.contains(&(0, locals[..=at].to_vec(), 0)) {
                 first = at + 1;
             }
         }

@@ -83,9 +83,9 @@ const EDGES: &[(&str, &[Edges])] = &[
         "kvbm-agent/feed",
         &[
             ("journal", &[]),
-            ("disk", &["journal"]),
-            ("feed", &["journal", "disk"]),
             ("consolidate", &[]),
+            ("disk", &["consolidate", "journal"]),
+            ("feed", &["journal", "disk"]),
             ("hub", &["consolidate", "journal", "disk", "feed"]),
             ("publisher", &["hub"]),
             ("pause", &[]),
@@ -292,7 +292,10 @@ const LAYERS: &[(&str, &str)] = &[
         "kvbm-agent/feed::journal",
         "config error image names batch rank ring scan split inventory dump store persisted",
     ),
-    ("kvbm-agent/feed::hub", "config merge persisted report sources waiting inlet"),
+    (
+        "kvbm-agent/feed::hub",
+        "config left merge persisted report source sources resume waiting inlet",
+    ),
     ("proto/engine::decode", "event limits error reader layout values extra fields"),
     ("proto/engine::link", "command config frames unheard replay reports logs driver"),
     ("proto/engine::normalise", "drops namespace unchained keys place"),

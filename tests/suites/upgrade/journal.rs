@@ -163,7 +163,8 @@ fn read(folder: &Path, name: &str) -> Result<String> {
         WorkerAddress { partition: PartitionKey::new(MODEL, "")?, worker: WorkerId::new(WORKER)? };
     let folder = scratch.path().to_owned();
     let lora_names = BTreeMap::new();
-    let config = DiskConfig { folder, address, block_size: BLOCK_SIZE, lora_names };
+    let config =
+        DiskConfig { folder, address, block_size: BLOCK_SIZE, lora_names, is_consolidated: false };
     let copy_mode = if name == PUSHED { CopyMode::Set } else { CopyMode::Counted };
     let journal = JournalConfig { copy_mode, ..JournalConfig::DEFAULT };
     let opened = disk::open(&config, journal, (Incarnation(1), 0))?;
@@ -173,7 +174,8 @@ fn read(folder: &Path, name: &str) -> Result<String> {
     }
 }
 
-fn describe(Restored { mut journal, mut sources }: Restored) -> Result<String> {
+fn describe(Restored { mut journal, sources }: Restored) -> Result<String> {
+    let mut sources = sources.positions;
     let mut text = String::new();
     let (first, head, oldest) = (journal.first(), journal.head(), journal.oldest());
     writeln!(text, "batches from {first}: {oldest:?} to {head:?}")?;

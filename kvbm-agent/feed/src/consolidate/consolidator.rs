@@ -1,19 +1,15 @@
+use super::holding::{ConsolidatedSource, Holding, HoldingChange, SourceNumber};
 use super::rank::{Output, Rank};
-use kvasir_proto::types::{CopyMode, DpRank, KvEvent};
+use kvasir_proto::types::{BlockName, DpRank, KvEvent, Tier};
 use std::collections::BTreeMap;
-
-/// Most sources of one worker.
-pub const SOURCES_MAX: u8 = 16;
-
-/// A source, by its place in the configuration: below [`SOURCES_MAX`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SourceNumber(pub u8);
 
 /// Bounds of a consolidation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConsolidateConfig {
     /// Most names, over all sources and ranks; further ones are not taken.
     pub names_max: usize,
+    /// Whether what changes of each source's holdings is told, to be written to disk.
+    pub tells_holdings: bool,
 }
 
 /// What became of what sources published.
@@ -23,6 +19,23 @@ pub struct ConsolidateCounts {
     pub unjoined: u64,
     /// Announcements that were not taken, for there was no room.
     pub refused: u64,
+}
+
+/// What comes of what one source publishes for one rank.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Consolidated {
+    /// What changes for all sources together, in copy mode [`Set`](kvasir_proto::types::CopyMode::Set).
+    pub events: Vec<KvEvent>,
+    /// What changes of that source's holdings, in order; nothing unless it is [told](ConsolidateConfig::tells_holdings).
+    pub holdings: Vec<HoldingChange>,
+}
+
+impl Consolidated {
+    /// Whether nothing changes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.holdings.is_empty()
+    }
 }
 
 /// Joins what several sources of one worker hold. See the [module](super).
@@ -44,45 +57,80 @@ impl Consolidator {
         }
     }
 
-    /// Takes what a source publishes for a rank; `copy_mode` decides how second announcements are read. Returns
-    /// what that changes for all sources together, in copy mode [`CopyMode::Set`].
+    /// Takes what a source publishes for a rank at once. If that begins with a clear and tells what is held then, only
+    /// what makes a difference changes: what the source holds before and afterwards stays.
     pub fn take(
         &mut self,
-        (source, copy_mode): (SourceNumber, CopyMode),
+        source: ConsolidatedSource,
         rank: DpRank,
         events: Vec<KvEvent>,
-    ) -> Vec<KvEvent> {
-        let mut held = self.names();
+    ) -> Consolidated {
+        let held = self.names();
         let at = self.ranks.entry(rank).or_default();
         let elsewhere = held - at.names();
-        let mut all = Vec::new();
-        for event in events {
-            let mut output = Output::default();
-            let room = self.config.names_max.saturating_sub(held);
-            at.take((source.0, copy_mode), event, room, &mut output);
-            held = elsewhere + at.names();
-            self.counts.unjoined += output.unjoined;
-            self.counts.refused += output.refused;
-            all.append(&mut output.events);
+        let operations: usize = events.iter().map(KvEvent::operations).sum();
+        // What stays is held in two ways for a moment, and needs room for both.
+        let is_image = events.len() > 1
+            && events.first() == Some(&KvEvent::Cleared)
+            && held.saturating_add(operations) <= self.config.names_max;
+        let mut output = Output::new(self.config.tells_holdings);
+        let before = is_image.then(|| at.set_aside(source, &mut output));
+        for event in events.into_iter().skip(usize::from(is_image)) {
+            let room = self.config.names_max.saturating_sub(elsewhere + at.names());
+            at.take(source, event, room, &mut output);
         }
+        if let Some(before) = before {
+            at.release(before, &mut output);
+        }
+        self.counts.unjoined += output.unjoined;
+        self.counts.refused += output.refused;
+        let holdings = at.changes(source.number, &output);
         if at.names() == 0 {
             self.ranks.remove(&rank);
         }
-        all
+        Consolidated { events: output.events, holdings }
     }
 
     /// A source holds nothing any more. Returns what that means for each rank.
-    pub fn clear(&mut self, source: SourceNumber) -> Vec<(DpRank, Vec<KvEvent>)> {
-        let ranks: Vec<DpRank> = self.ranks.keys().copied().collect();
-        let mut all = Vec::new();
-        for rank in ranks {
-            // How second announcements are read does not matter to who has none.
-            let events = self.take((source, CopyMode::Set), rank, vec![KvEvent::Cleared]);
-            if !events.is_empty() {
-                all.push((rank, events));
+    pub fn clear(&mut self, source: ConsolidatedSource) -> Vec<(DpRank, Consolidated)> {
+        let ranks = self.ranks_of(source.number);
+        let cleared = ranks.into_iter().map(|rank| {
+            let consolidated = self.take(source, rank, vec![KvEvent::Cleared]);
+            (rank, consolidated)
+        });
+        cleared.filter(|(_, consolidated)| !consolidated.is_empty()).collect()
+    }
+
+    /// Brings back what a source held at a rank when it was written to disk; nobody is told. It holds nothing there yet.
+    pub fn bring_back(&mut self, source: ConsolidatedSource, rank: DpRank, holdings: &[Holding]) {
+        self.ranks.entry(rank).or_default().bring_back(source, holdings);
+    }
+
+    /// What one place holds, at one rank or at all, belongs to another place from now on, which holds nothing yet.
+    pub fn hand_over(
+        &mut self,
+        from: SourceNumber,
+        to: ConsolidatedSource,
+        at_rank: Option<DpRank>,
+    ) {
+        for (number, rank) in &mut self.ranks {
+            if at_rank.is_none_or(|only| only == *number) {
+                rank.hand_over(from, to);
             }
         }
-        all
+    }
+
+    /// Ranks at which a source holds something.
+    #[must_use]
+    pub fn ranks_of(&self, source: SourceNumber) -> Vec<DpRank> {
+        let held = self.ranks.iter().filter(|(_, rank)| rank.names_of(source) > 0);
+        held.map(|(number, _)| *number).collect()
+    }
+
+    /// Whether a source holds a block of a rank in a tier.
+    #[must_use]
+    pub fn is_held(&self, rank: DpRank, block: BlockName, tier: Tier) -> bool {
+        self.ranks.get(&rank).is_some_and(|rank| rank.is_held(block, tier))
     }
 
     /// Names that all sources hold, each counted by itself.

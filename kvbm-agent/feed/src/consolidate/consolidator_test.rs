@@ -6,14 +6,33 @@ use kvasir_proto::types::{BlockName, CopyMode, KvEvent, LocalHash, StoredBlock, 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-const ENGINE: (SourceNumber, CopyMode) = (SourceNumber(0), CopyMode::Counted);
-const MANAGER: (SourceNumber, CopyMode) = (SourceNumber(1), CopyMode::Set);
-const ROOMY: ConsolidateConfig = ConsolidateConfig { names_max: 1 << 20 };
+const ENGINE: ConsolidatedSource = source(0, CopyMode::Counted);
+const MANAGER: ConsolidatedSource = source(1, CopyMode::Set);
+const ROOMY: ConsolidateConfig = ConsolidateConfig { names_max: 1 << 20, tells_holdings: true };
+
+const fn source(number: u8, copy_mode: CopyMode) -> ConsolidatedSource {
+    let naming = Naming::Own { salt: number as u64 + 1 };
+    ConsolidatedSource { number: SourceNumber(number), copy_mode, naming }
+}
+
+/// What that changes for all.
+fn take(
+    both: &mut Consolidator,
+    source: ConsolidatedSource,
+    rank: u32,
+    events: Vec<KvEvent>,
+) -> Vec<KvEvent> {
+    both.take(source, rank, events).events
+}
+
+fn clear(both: &mut Consolidator, source: ConsolidatedSource) -> Vec<(u32, Vec<KvEvent>)> {
+    both.clear(source).into_iter().map(|(rank, changed)| (rank, changed.events)).collect()
+}
 
 /// A source's name of the block at the end of a chain.
-fn named(source: (SourceNumber, CopyMode), chain: &[u64]) -> BlockName {
+fn named(source: ConsolidatedSource, chain: &[u64]) -> BlockName {
     let text: Vec<u8> = chain.iter().flat_map(|local| local.to_le_bytes()).collect();
-    BlockName(xxhash_rust::xxh3::xxh3_64_with_seed(&text, 77 + u64::from(source.0.0)))
+    BlockName(xxhash_rust::xxh3::xxh3_64_with_seed(&text, 77 + u64::from(source.number.0)))
 }
 
 /// What all sources together call it.
@@ -23,7 +42,7 @@ fn joined(chain: &[u64]) -> BlockName {
 }
 
 /// The last blocks of a chain are stored, the first `known` were before.
-fn stored(source: (SourceNumber, CopyMode), chain: &[u64], known: usize, tier: Tier) -> KvEvent {
+fn stored(source: ConsolidatedSource, chain: &[u64], known: usize, tier: Tier) -> KvEvent {
     let block = |end: usize| StoredBlock {
         name: named(source, &chain[..=end]),
         local: LocalHash(chain[end]),
@@ -32,7 +51,7 @@ fn stored(source: (SourceNumber, CopyMode), chain: &[u64], known: usize, tier: T
     KvEvent::Stored { parent, tier, blocks: (known..chain.len()).map(block).collect() }
 }
 
-fn removed(source: (SourceNumber, CopyMode), chain: &[u64], tier: Tier) -> KvEvent {
+fn removed(source: ConsolidatedSource, chain: &[u64], tier: Tier) -> KvEvent {
     KvEvent::Removed { tier, names: vec![named(source, chain)] }
 }
 
@@ -47,50 +66,50 @@ fn stored_event(chain: &[u64], known: usize, tier: Tier) -> KvEvent {
 fn a_block_is_there_from_its_first_source_to_its_last() {
     let mut both = Consolidator::new(ROOMY);
     let (all, device) = ([1, 2, 3], Tier::Device);
-    let output = both.take(ENGINE, 0, vec![stored(ENGINE, &all[..2], 0, device)]);
+    let output = take(&mut both, ENGINE, 0, vec![stored(ENGINE, &all[..2], 0, device)]);
     assert_eq!(output, [stored_event(&all[..2], 0, device)]);
     // Of the chain that the other source tells, only its end is new.
-    let output = both.take(MANAGER, 0, vec![stored(MANAGER, &all, 0, device)]);
+    let output = take(&mut both, MANAGER, 0, vec![stored(MANAGER, &all, 0, device)]);
     assert_eq!(output, [stored_event(&all, 2, device)]);
     // Another tier is another place.
-    let output = both.take(MANAGER, 0, vec![stored(MANAGER, &all[..1], 0, Tier::Host)]);
+    let output = take(&mut both, MANAGER, 0, vec![stored(MANAGER, &all[..1], 0, Tier::Host)]);
     assert_eq!(output, [stored_event(&all[..1], 0, Tier::Host)]);
-    assert_eq!(both.take(ENGINE, 0, vec![removed(ENGINE, &all[..2], device)]), []);
-    let output = both.take(MANAGER, 0, vec![removed(MANAGER, &all[..2], device)]);
+    assert_eq!(take(&mut both, ENGINE, 0, vec![removed(ENGINE, &all[..2], device)]), []);
+    let output = take(&mut both, MANAGER, 0, vec![removed(MANAGER, &all[..2], device)]);
     let gone = |chain: &[u64], tier| KvEvent::Removed { tier, names: vec![joined(chain)] };
     assert_eq!(output, [gone(&all[..2], device)]);
-    assert_eq!(both.take(MANAGER, 0, vec![removed(MANAGER, &all[..2], device)]), [], "twice");
+    assert_eq!(take(&mut both, MANAGER, 0, vec![removed(MANAGER, &all[..2], device)]), [], "twice");
     // What the one that goes held alone goes with it.
     let mut ends = vec![joined(&all)];
-    let output = both.clear(MANAGER.0);
+    let output = clear(&mut both, MANAGER);
     let [(0, events)] = &output[..] else { panic!("{output:?}") };
     ends.retain(|end| events.contains(&KvEvent::Removed { tier: device, names: vec![*end] }));
     assert_eq!((events.len(), ends.len()), (2, 1), "{events:?}");
-    assert_eq!(both.clear(ENGINE.0), [(0, vec![KvEvent::Cleared])]);
-    assert_eq!((both.names(), both.clear(ENGINE.0)), (0, vec![]));
+    assert_eq!(clear(&mut both, ENGINE), [(0, vec![KvEvent::Cleared])]);
+    assert_eq!((both.names(), clear(&mut both, ENGINE)), (0, vec![]));
 }
 
 #[test]
 fn an_engine_that_counts_copies_is_counted_with() {
     let mut both = Consolidator::new(ROOMY);
     let twice = vec![stored(ENGINE, &[1], 0, Tier::Device); 2];
-    assert_eq!(both.take(ENGINE, 0, twice), [stored_event(&[1], 0, Tier::Device)]);
+    assert_eq!(take(&mut both, ENGINE, 0, twice), [stored_event(&[1], 0, Tier::Device)]);
     let gone = removed(ENGINE, &[1], Tier::Device);
-    assert_eq!(both.take(ENGINE, 0, vec![gone.clone()]), []);
-    assert_eq!(both.take(ENGINE, 0, vec![gone]).len(), 1);
+    assert_eq!(take(&mut both, ENGINE, 0, vec![gone.clone()]), []);
+    assert_eq!(take(&mut both, ENGINE, 0, vec![gone]).len(), 1);
     // An engine that says that no copy remains is believed.
     let thrice = vec![stored(ENGINE, &[1], 0, Tier::Device); 3];
-    assert_eq!(both.take(ENGINE, 0, thrice).len(), 1);
+    assert_eq!(take(&mut both, ENGINE, 0, thrice).len(), 1);
     let all = KvEvent::Gone { tier: Tier::Device, names: vec![named(ENGINE, &[1])] };
     let output = KvEvent::Removed { tier: Tier::Device, names: vec![joined(&[1])] };
-    assert_eq!(both.take(ENGINE, 0, vec![all.clone()]), [output]);
-    assert_eq!(both.take(ENGINE, 0, vec![all]), []);
+    assert_eq!(take(&mut both, ENGINE, 0, vec![all.clone()]), [output]);
+    assert_eq!(take(&mut both, ENGINE, 0, vec![all]), []);
 }
 
 #[test]
 fn a_chain_without_its_beginning_is_its_sources_own_until_it_is_announced_from_its_root() {
     let mut both = Consolidator::new(ROOMY);
-    let output = both.take(ENGINE, 0, vec![stored(ENGINE, &[1, 2, 3], 2, Tier::Device)]);
+    let output = take(&mut both, ENGINE, 0, vec![stored(ENGINE, &[1, 2, 3], 2, Tier::Device)]);
     let [KvEvent::Stored { parent: Some(parent), blocks, .. }] = &output[..] else {
         panic!("{output:?}")
     };
@@ -98,22 +117,23 @@ fn a_chain_without_its_beginning_is_its_sources_own_until_it_is_announced_from_i
     assert_eq!(both.counts().unjoined, 1);
     let own = blocks[0].name;
     // Told from its beginning it is what the other source has, too.
-    let output = both.take(ENGINE, 0, vec![stored(ENGINE, &[1, 2, 3], 0, Tier::Device)]);
+    let output = take(&mut both, ENGINE, 0, vec![stored(ENGINE, &[1, 2, 3], 0, Tier::Device)]);
     let gone = KvEvent::Removed { tier: Tier::Device, names: vec![own] };
     let expected =
         [stored_event(&[1, 2], 0, Tier::Device), gone, stored_event(&[1, 2, 3], 2, Tier::Device)];
     assert_eq!(output, expected);
-    assert_eq!(both.take(MANAGER, 0, vec![stored(MANAGER, &[1, 2, 3], 0, Tier::Device)]), []);
+    assert_eq!(take(&mut both, MANAGER, 0, vec![stored(MANAGER, &[1, 2, 3], 0, Tier::Device)]), []);
 }
 
 #[test]
 fn names_are_bounded() {
-    let mut both = Consolidator::new(ConsolidateConfig { names_max: 3 });
-    both.take(ENGINE, 0, vec![stored(ENGINE, &[1, 2], 0, Tier::Device)]);
-    let output = both.take(MANAGER, 1, vec![stored(MANAGER, &[1, 2], 0, Tier::Device)]);
+    let mut both = Consolidator::new(ConsolidateConfig { names_max: 3, ..ROOMY });
+    take(&mut both, ENGINE, 0, vec![stored(ENGINE, &[1, 2], 0, Tier::Device)]);
+    let output = take(&mut both, MANAGER, 1, vec![stored(MANAGER, &[1, 2], 0, Tier::Device)]);
     assert_eq!(output, [stored_event(&[1], 0, Tier::Device)]);
     assert_eq!((both.names(), both.counts().refused), (3, 1));
-    both.take(
+    take(
+        &mut both,
         MANAGER,
         1,
         vec![KvEvent::StoredNames { tier: Tier::Host, names: vec![BlockName(9)] }],
@@ -121,12 +141,74 @@ fn names_are_bounded() {
     assert_eq!((both.names(), both.counts().refused), (3, 2));
 }
 
+#[test]
+fn who_names_blocks_by_their_hashes_is_joined_without_a_chain() {
+    let manager = ConsolidatedSource { naming: Naming::Canonical, ..MANAGER };
+    let mut both = Consolidator::new(ROOMY);
+    take(&mut both, ENGINE, 0, vec![stored(ENGINE, &[1, 2], 0, Tier::Device)]);
+    let block = StoredBlock { name: joined(&[1, 2]), local: LocalHash(2) };
+    let (parent, blocks) = (Some(joined(&[1])), vec![block]);
+    let event = KvEvent::Stored { parent, tier: Tier::Device, blocks };
+    assert_eq!(take(&mut both, manager, 0, vec![event]), [], "the engine has it");
+    assert_eq!(both.counts().unjoined, 0);
+}
+
+/// Of what a source tells anew, nobody hears but what is different, unless there is no room for both.
+#[test]
+fn an_image_changes_what_is_different() {
+    let image = |chain: &[u64]| vec![KvEvent::Cleared, stored(MANAGER, chain, 0, Tier::Host)];
+    for (names_max, is_seen) in [(6, false), (5, true)] {
+        let mut both = Consolidator::new(ConsolidateConfig { names_max, ..ROOMY });
+        take(&mut both, ENGINE, 0, vec![stored(ENGINE, &[9], 0, Tier::Device)]);
+        take(&mut both, MANAGER, 0, image(&[1, 2]));
+        let output = both.take(MANAGER, 0, image(&[1, 3]));
+        let KvEvent::Removed { tier: Tier::Host, names } = output
+            .events
+            .iter()
+            .find(|event| matches!(event, KvEvent::Removed { .. }))
+            .expect("gone")
+        else {
+            panic!("{output:?}")
+        };
+        assert_eq!(names.contains(&joined(&[1])), is_seen, "{output:?}");
+        assert!(names.contains(&joined(&[1, 2])), "{output:?}");
+        assert_eq!(output.holdings[0], HoldingChange::Cleared);
+        assert_eq!((output.holdings.len(), both.names()), (3, 3));
+    }
+}
+
+#[test]
+fn what_a_source_held_is_another_places() {
+    let mut both = Consolidator::new(ROOMY);
+    let absent = ConsolidatedSource { number: SourceNumber(SOURCES_MAX), ..MANAGER };
+    for rank in [0, 1] {
+        let (name, block) = (named(MANAGER, &[1]), joined(&[1]));
+        let holding = Holding { name, block, is_joined: true, copies: [1, 0, 0] };
+        both.bring_back(absent, rank, &[holding]);
+    }
+    both.hand_over(absent.number, MANAGER, Some(1));
+    assert_eq!(both.ranks_of(MANAGER.number), [1]);
+    // Its chain goes on.
+    let output = take(&mut both, MANAGER, 1, vec![stored(MANAGER, &[1, 2], 1, Tier::Device)]);
+    assert_eq!(output, [stored_event(&[1, 2], 1, Tier::Device)]);
+    assert_eq!(clear(&mut both, absent), [(0, vec![KvEvent::Cleared])]);
+    assert!(both.is_held(1, joined(&[1]), Tier::Device));
+    assert!(!both.is_held(1, joined(&[1]), Tier::Host));
+    assert!(!both.is_held(0, joined(&[1]), Tier::Device));
+}
+
 /// What somebody does at one rank: to a chain of so many blocks of a small tree, in a tier.
 #[derive(Debug, Clone)]
 enum Act {
-    Store { known: usize },
+    Store {
+        known: usize,
+    },
     Remove,
     Clear,
+    /// All that it holds is what it says now.
+    Image,
+    /// The process is another one, and knows what was told of holdings.
+    Restart,
 }
 
 type Did = (bool, u32, Vec<u64>, usize, Act);
@@ -136,9 +218,48 @@ fn acts() -> impl Strategy<Value = Vec<Did>> {
         6 => (0..4_usize).prop_map(|known| Act::Store { known }),
         5 => Just(Act::Remove),
         1 => Just(Act::Clear),
+        1 => Just(Act::Image),
+        1 => Just(Act::Restart),
     ];
     let chain = proptest::collection::vec(0..2_u64, 1..5);
     proptest::collection::vec((any::<bool>(), 0..2_u32, chain, 0..Tier::COUNT, act), 1..60)
+}
+
+/// What was told of holdings, for each source and rank.
+#[derive(Default)]
+struct Told(BTreeMap<(bool, u32), BTreeMap<u64, Holding>>);
+
+impl Told {
+    fn hear(&mut self, at: (bool, u32), changes: Vec<HoldingChange>) {
+        let held = self.0.entry(at).or_default();
+        for change in changes {
+            match change {
+                HoldingChange::Cleared => held.clear(),
+                HoldingChange::Held(holding) => drop(held.insert(holding.name.0, holding)),
+                HoldingChange::Gone(name) => drop(held.remove(&name.0)),
+            }
+        }
+    }
+
+    /// Another process, whose sources have other places.
+    fn restart(&self, sources: &mut [ConsolidatedSource; 2]) -> Consolidator {
+        let mut both = Consolidator::new(ROOMY);
+        let [manager, engine] = sources;
+        std::mem::swap(&mut manager.number, &mut engine.number);
+        let absent = |source: ConsolidatedSource| {
+            let number = SourceNumber(SOURCES_MAX + source.number.0);
+            ConsolidatedSource { number, ..source }
+        };
+        for ((is_engine, rank), held) in &self.0 {
+            let source = sources[usize::from(*is_engine)];
+            let holdings: Vec<_> = held.values().copied().collect();
+            both.bring_back(absent(source), *rank, &holdings);
+        }
+        for source in *sources {
+            both.hand_over(absent(source).number, source, None);
+        }
+        both
+    }
 }
 
 /// In which tiers who holds a name how often.
@@ -150,14 +271,18 @@ proptest! {
     #[test]
     fn what_is_published_is_what_a_source_holds(acts in acts()) {
         let mut both = Consolidator::new(ROOMY);
+        let (mut told, mut sources) = (Told::default(), [MANAGER, ENGINE]);
         let mut model = Model::new();
         let mut received: BTreeSet<(u32, usize, BlockName)> = BTreeSet::new();
         for (is_engine, rank, chain, tier_at, act) in acts {
-            let (source, tier) = (if is_engine { ENGINE } else { MANAGER }, Tier::ALL[tier_at]);
+            let names = if is_engine { ENGINE } else { MANAGER };
+            let tier = Tier::ALL[tier_at];
             let holds = |model: &Model, chain: &[u64]| {
                 (0..Tier::COUNT).any(|at| model.contains_key(&(rank, is_engine, chain.to_vec(), at)))
             };
-            let event = match act {
+            let before = received.clone();
+            let is_image = matches!(act, Act::Image);
+            let events = match act {
                 Act::Store { known } => {
                     // Below what it holds, or from the beginning.
                     let mut known = known.min(chain.len() - 1);
@@ -169,7 +294,7 @@ proptest! {
                         let copies = model.entry(key).or_default();
                         *copies = if is_engine { *copies + 1 } else { 1 };
                     }
-                    stored(source, &chain, known, tier)
+                    vec![stored(names, &chain, known, tier)]
                 }
                 Act::Remove => {
                     let key = (rank, is_engine, chain.clone(), tier_at);
@@ -179,14 +304,38 @@ proptest! {
                             model.remove(&key);
                         }
                     }
-                    removed(source, &chain, tier)
+                    vec![removed(names, &chain, tier)]
                 }
                 Act::Clear => {
                     model.retain(|key, _| (key.0, key.1) != (rank, is_engine));
-                    KvEvent::Cleared
+                    vec![KvEvent::Cleared]
+                }
+                Act::Image => {
+                    model.retain(|key, _| (key.0, key.1) != (rank, is_engine));
+                    for end in 1..=chain.len() {
+                        model.insert((rank, is_engine, chain[..end].to_vec(), tier_at), 1);
+                    }
+                    vec![KvEvent::Cleared, stored(names, &chain, 0, tier)]
+                }
+                Act::Restart => {
+                    let names = both.names();
+                    both = told.restart(&mut sources);
+                    prop_assert_eq!(both.names(), names);
+                    continue;
                 }
             };
-            for event in both.take(source, rank, vec![event]) {
+            let changed = both.take(sources[usize::from(is_engine)], rank, events);
+            told.hear((is_engine, rank), changed.holdings);
+            for event in changed.events {
+                if let (true, KvEvent::Removed { tier, names }) = (is_image, &event) {
+                    let stays = |name: &BlockName| {
+                        let is_it = |key: &(u32, bool, Vec<u64>, usize)| {
+                            (key.0, key.3, joined(&key.2)) == (rank, tier.index(), *name)
+                        };
+                        model.keys().any(is_it)
+                    };
+                    prop_assert!(!names.iter().any(stays), "{:?} of {:?}", names, before);
+                }
                 receive(&mut received, rank, &event);
             }
             let expected: BTreeSet<_> =

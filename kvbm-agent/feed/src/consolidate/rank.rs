@@ -1,9 +1,10 @@
+use super::holding::{ConsolidatedSource, Holding, HoldingChange, Naming, SourceNumber};
 use kvasir_proto::hash::sequence_hash;
 use kvasir_proto::limits::EVENT_BLOCKS_MAX;
 use kvasir_proto::types::{
     BlockName, CopyMode, KvEvent, LocalHash, SequenceHash, StoredBlock, Tier,
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::mem;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -20,10 +21,13 @@ struct Named {
 /// One source at one rank.
 #[derive(Debug)]
 pub(super) struct SourceNames {
-    source: u8,
-    copy_mode: CopyMode,
+    source: ConsolidatedSource,
     names: FxHashMap<BlockName, Named>,
 }
+
+/// What a source held before it told everything anew.
+#[derive(Debug)]
+pub(super) struct SetAside(FxHashMap<BlockName, Named>);
 
 /// One rank: in how many ways each block is held in each tier.
 #[derive(Debug, Default)]
@@ -40,9 +44,32 @@ pub(super) struct Output {
     pub(super) unjoined: u64,
     /// Blocks that were not taken, for there is no room.
     pub(super) refused: u64,
+    /// Whether the next two are wanted.
+    tells_holdings: bool,
+    /// Whether the source held nothing any more at a time,
+    was_cleared: bool,
+    /// and its names that may have changed since.
+    changed: FxHashSet<BlockName>,
 }
 
 impl Output {
+    pub(super) fn new(tells_holdings: bool) -> Self {
+        Self { tells_holdings, ..Self::default() }
+    }
+
+    /// What the source holds under a name may change.
+    fn change(&mut self, name: BlockName) {
+        if self.tells_holdings {
+            self.changed.insert(name);
+        }
+    }
+
+    /// The source holds nothing any more.
+    fn clear(&mut self) {
+        self.was_cleared = true;
+        self.changed.clear();
+    }
+
     /// A block that nobody held in the tier, after `parent`.
     fn stored(&mut self, parent: Option<BlockName>, tier: Tier, block: StoredBlock) {
         if let Some(KvEvent::Stored { tier: at, blocks, .. }) = self.events.last_mut()
@@ -86,24 +113,26 @@ impl Rank {
         self.held.iter().map(|held| held.names.len()).sum()
     }
 
+    /// The same of one source.
+    pub(super) fn names_of(&self, source: SourceNumber) -> usize {
+        let of = self.held.iter().filter(|held| held.source.number == source);
+        of.map(|held| held.names.len()).sum()
+    }
+
+    pub(super) fn is_held(&self, block: BlockName, tier: Tier) -> bool {
+        let in_tiers = self.blocks.get(&block);
+        in_tiers.and_then(|tiers| tiers.get(tier.index())).is_some_and(|holding| *holding > 0)
+    }
+
     /// Takes an event of a source; no more than `room` new names.
     pub(super) fn take(
         &mut self,
-        (source, copy_mode): (u8, CopyMode),
+        source: ConsolidatedSource,
         event: KvEvent,
         room: usize,
         output: &mut Output,
     ) {
-        let Self { blocks: all, held } = self;
-        let at = held.iter().position(|held| held.source == source).unwrap_or_else(|| {
-            held.push(SourceNames { source, copy_mode, names: FxHashMap::default() });
-            held.len() - 1
-        });
-        let Some(held) = held.get_mut(at) else { return };
-        if held.names.is_empty() {
-            // In its next incarnation a source may count otherwise.
-            held.copy_mode = copy_mode;
-        }
+        let (all, Some(held)) = self.of(source) else { return };
         match event {
             KvEvent::Stored { parent, tier, blocks } => {
                 held.store((parent, tier, blocks), room, all, output);
@@ -114,18 +143,105 @@ impl Rank {
             KvEvent::Removed { tier, names } => held.remove(tier, &names, false, all, output),
             KvEvent::Gone { tier, names } => held.remove(tier, &names, true, all, output),
             KvEvent::Cleared => {
-                held.clear(all, output);
-                if self.blocks.is_empty() && !output.events.is_empty() {
-                    output.events = vec![KvEvent::Cleared];
+                let before = SetAside(mem::take(&mut held.names));
+                output.clear();
+                self.release(before, output);
+            }
+        }
+    }
+
+    /// All blocks, and the names of a source.
+    fn of(&mut self, source: ConsolidatedSource) -> (&mut Blocks, Option<&mut SourceNames>) {
+        let Self { blocks, held } = self;
+        let known = held.iter().position(|held| held.source.number == source.number);
+        let at = known.unwrap_or_else(|| {
+            held.push(SourceNames { source, names: FxHashMap::default() });
+            held.len() - 1
+        });
+        (blocks, held.get_mut(at).map(|held| held.of(source)))
+    }
+
+    /// A source is about to tell everything that it holds. What it held before counts until it is
+    /// [released](Self::release), so that nobody hears of what stays.
+    pub(super) fn set_aside(
+        &mut self,
+        source: ConsolidatedSource,
+        output: &mut Output,
+    ) -> SetAside {
+        output.clear();
+        let (_, held) = self.of(source);
+        SetAside(held.map(|held| mem::take(&mut held.names)).unwrap_or_default())
+    }
+
+    /// A source's former names do not count any more.
+    pub(super) fn release(&mut self, SetAside(before): SetAside, output: &mut Output) {
+        let mut names: Vec<(BlockName, Named)> = before.into_iter().collect();
+        names.sort_unstable_by_key(|(name, _)| *name);
+        let mut is_told = false;
+        for (at, tier) in Tier::ALL.into_iter().enumerate() {
+            for (_, named) in &names {
+                if named.copies.get(at).is_some_and(|copies| *copies > 0) {
+                    is_told |= leave(named.block, tier, &mut self.blocks, output);
                 }
             }
         }
+        if self.blocks.is_empty() && is_told {
+            output.events = vec![KvEvent::Cleared];
+        }
+    }
+
+    /// Brings back what a source held, of which nobody is told.
+    pub(super) fn bring_back(&mut self, source: ConsolidatedSource, holdings: &[Holding]) {
+        let (all, Some(held)) = self.of(source) else { return };
+        for Holding { name, block, is_joined, copies } in holdings.iter().copied() {
+            let before = held.names.insert(name, Named { block, is_joined, copies });
+            debug_assert!(before.is_none(), "{name:?} is brought back twice");
+            let in_tiers = all.entry(block).or_default();
+            for (holding, copies) in in_tiers.iter_mut().zip(copies) {
+                *holding += u32::from(copies > 0);
+            }
+        }
+    }
+
+    /// What one place holds is another's from now on.
+    pub(super) fn hand_over(&mut self, from: SourceNumber, to: ConsolidatedSource) {
+        debug_assert_eq!(self.names_of(to.number), 0, "it holds nothing yet");
+        self.held.retain(|held| held.source.number != to.number);
+        for held in self.held.iter_mut().filter(|held| held.source.number == from) {
+            held.source = to;
+        }
+    }
+
+    /// What has changed of a source's holdings, as they are now.
+    pub(super) fn changes(&self, source: SourceNumber, output: &Output) -> Vec<HoldingChange> {
+        if !output.tells_holdings {
+            return Vec::new();
+        }
+        let held = self.held.iter().find(|held| held.source.number == source);
+        let mut changed: Vec<BlockName> = output.changed.iter().copied().collect();
+        changed.sort_unstable();
+        let of = |name: BlockName| match held.and_then(|held| held.names.get(&name)) {
+            Some(&Named { block, is_joined, copies }) => {
+                HoldingChange::Held(Holding { name, block, is_joined, copies })
+            }
+            None => HoldingChange::Gone(name),
+        };
+        let cleared = output.was_cleared.then_some(HoldingChange::Cleared);
+        cleared.into_iter().chain(changed.into_iter().map(of)).collect()
     }
 }
 
 type Blocks = FxHashMap<BlockName, [u32; Tier::COUNT]>;
 
 impl SourceNames {
+    /// As a source's that publishes now: in its next incarnation it may count otherwise, and its place may be another's.
+    fn of(&mut self, source: ConsolidatedSource) -> &mut Self {
+        if self.names.is_empty() {
+            self.source = source;
+        }
+        self
+    }
+
     fn store(
         &mut self,
         (parent, tier, blocks): (Option<BlockName>, Tier, Vec<StoredBlock>),
@@ -137,14 +253,18 @@ impl SourceNames {
         let before = parent.map(|name| self.names.get(&name).map(|at| (at.block, at.is_joined)));
         // The block before, as all name it, and whether its chain to the root is known.
         let mut before = match (parent, before.flatten()) {
-            (Some(name), None) => Some((self.own(name), false)),
+            (Some(name), None) => Some(self.unchained(name)),
             (_, known) => known,
         };
         debug_assert!(root == before.is_none());
         for StoredBlock { name, local } in blocks {
             let is_joined = before.is_none_or(|(_, is_joined)| is_joined);
             let parent = before.map(|(block, _)| block);
-            let block = if is_joined { canonical(parent, local) } else { self.own(name) };
+            let block = match self.source.naming {
+                Naming::Canonical => name,
+                Naming::Own { .. } if is_joined => canonical(parent, local),
+                Naming::Own { salt } => own(salt, name),
+            };
             if self.names.get(&name).is_some_and(|at| at.block != block) {
                 // It means another block now.
                 self.release(name, all, output);
@@ -155,7 +275,7 @@ impl SourceNames {
             } else {
                 room -= usize::from(is_new);
                 output.unjoined += u64::from(is_new && !is_joined);
-                if self.add(name, (block, is_joined), tier, all) {
+                if self.add(name, (block, is_joined), tier, (all, output)) {
                     output.stored(parent, tier, StoredBlock { name: block, local });
                 }
             }
@@ -178,9 +298,9 @@ impl SourceNames {
                 continue;
             }
             room -= usize::from(known.is_none());
-            output.unjoined += u64::from(known.is_none());
-            let (block, is_joined) = known.unwrap_or((self.own(name), false));
-            if self.add(name, (block, is_joined), tier, all) {
+            let (block, is_joined) = known.unwrap_or_else(|| self.unchained(name));
+            output.unjoined += u64::from(known.is_none() && !is_joined);
+            if self.add(name, (block, is_joined), tier, (all, output)) {
                 output.stored_name(tier, block);
             }
         }
@@ -192,16 +312,17 @@ impl SourceNames {
         name: BlockName,
         (block, is_joined): (BlockName, bool),
         tier: Tier,
-        all: &mut Blocks,
+        (all, output): (&mut Blocks, &mut Output),
     ) -> bool {
         let nothing = Named { block, is_joined, copies: [0; Tier::COUNT] };
         let named = self.names.entry(name).or_insert(nothing);
         let Some(copies) = named.copies.get_mut(tier.index()) else { return false };
-        *copies = match self.copy_mode {
+        *copies = match self.source.copy_mode {
             CopyMode::Counted => copies.saturating_add(1),
             CopyMode::Set if *copies > 0 => return false,
             CopyMode::Set => 1,
         };
+        output.change(name);
         if *copies > 1 {
             return false;
         }
@@ -227,6 +348,7 @@ impl SourceNames {
                 continue;
             };
             *copies = if all_copies { 0 } else { *copies - 1 };
+            output.change(*name);
             if *copies > 0 {
                 continue;
             }
@@ -242,6 +364,7 @@ impl SourceNames {
     /// A name is not held any more, wherever it was.
     fn release(&mut self, name: BlockName, all: &mut Blocks, output: &mut Output) {
         let Some(Named { block, copies, .. }) = self.names.remove(&name) else { return };
+        output.change(name);
         for (tier, copies) in Tier::ALL.into_iter().zip(copies) {
             if copies > 0 {
                 leave(block, tier, all, output);
@@ -249,22 +372,18 @@ impl SourceNames {
         }
     }
 
-    fn clear(&mut self, all: &mut Blocks, output: &mut Output) {
-        let mut names: Vec<(BlockName, Named)> = mem::take(&mut self.names).into_iter().collect();
-        names.sort_unstable_by_key(|(name, _)| *name);
-        for (at, tier) in Tier::ALL.into_iter().enumerate() {
-            for (_, named) in &names {
-                if named.copies.get(at).is_some_and(|copies| *copies > 0) {
-                    leave(named.block, tier, all, output);
-                }
-            }
+    /// The block of a name whose chain to the root is not known, and whether it is joined all the same.
+    fn unchained(&self, name: BlockName) -> (BlockName, bool) {
+        match self.source.naming {
+            Naming::Own { salt } => (own(salt, name), false),
+            Naming::Canonical => (name, true),
         }
     }
+}
 
-    /// A name that is this source's alone.
-    fn own(&self, name: BlockName) -> BlockName {
-        BlockName(xxh3_64_with_seed(&name.0.to_le_bytes(), !u64::from(self.source)))
-    }
+/// A name that is its source's alone.
+fn own(salt: u64, name: BlockName) -> BlockName {
+    BlockName(xxh3_64_with_seed(&name.0.to_le_bytes(), salt))
 }
 
 fn canonical(parent: Option<BlockName>, local: LocalHash) -> BlockName {
@@ -272,20 +391,21 @@ fn canonical(parent: Option<BlockName>, local: LocalHash) -> BlockName {
     BlockName(sequence_hash(parent, local).0)
 }
 
-/// One way less in which a block is held in a tier.
-fn leave(block: BlockName, tier: Tier, all: &mut Blocks, output: &mut Output) {
+/// One way less in which a block is held in a tier. Returns whether it was the last.
+fn leave(block: BlockName, tier: Tier, all: &mut Blocks, output: &mut Output) -> bool {
     let holding = all.get_mut(&block);
     debug_assert!(holding.is_some(), "a block that a name holds is counted");
-    let Some(holding) = holding else { return };
+    let Some(holding) = holding else { return false };
     let in_tier = holding.get_mut(tier.index()).filter(|in_tier| **in_tier > 0);
     debug_assert!(in_tier.is_some(), "in each tier that holds it");
-    let Some(in_tier) = in_tier else { return };
+    let Some(in_tier) = in_tier else { return false };
     *in_tier -= 1;
     if *in_tier > 0 {
-        return;
+        return false;
     }
     if *holding == [0; Tier::COUNT] {
         all.remove(&block);
     }
     output.removed(tier, block);
+    true
 }

@@ -1,6 +1,6 @@
 //! In place of `store` in a build without the feature `disk`: there is no journal on disk, and nothing of RocksDB.
 
-use super::{DiskConfig, DiskError, DiskFigures, DiskStatus, Opened, SourceChange, Verdict};
+use super::{DiskChange, DiskConfig, DiskError, DiskFigures, DiskStatus, Opened, Verdict};
 use crate::journal::{Batch, DumpStep, Journal, JournalConfig};
 use kvasir_proto::types::Incarnation;
 use std::future::Pending;
@@ -56,7 +56,7 @@ impl Disk {
         match *self {}
     }
 
-    pub fn write(&self, _batches: &[Arc<Batch>], _source: SourceChange<'_>) {
+    pub fn write<'a>(&self, _batches: &[Arc<Batch>], _change: impl Into<DiskChange<'a>>) {
         match *self {}
     }
 

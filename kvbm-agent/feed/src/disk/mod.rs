@@ -3,6 +3,8 @@
 //! - **Written ahead**: what a source publishes at once is one atomic write together with its cursor, handed to
 //!   the system before any reader is notified. It is not synced: a killed agent loses nothing, and a machine that
 //!   crashes takes the engine with it, which is found out.
+//! - **Where sources are consolidated** the same write has what each of them holds, a value for each of its names: what
+//!   they hold together does not say whose it is.
 //! - **An image** of all that is held, made from a dump in the background, bounds what is on disk: batches before it
 //!   go, but for those that indexes may ask for. The image before stays until the new one is complete.
 //! - **It counts as long as its mark is there**: the first write that fails removes it, and the next start begins a
@@ -23,7 +25,10 @@ pub use config::DiskConfig;
 pub use error::DiskError;
 pub use figures::{DiskFigures, DiskStatus};
 pub use opened::{OpenedWith, Restored};
-pub use persisted::{PersistedSource, SourceChange, SourceKind, SourcePosition};
+pub use persisted::{
+    DiskChange, HoldingsChange, PersistedHoldings, PersistedSource, PersistedSources, SourceChange,
+    SourceKind, SourcePosition,
+};
 pub use store::{CompleteImage, Disk, leave, open};
 pub use verdict::{NewIncarnation, Verdict};
 

@@ -1,4 +1,4 @@
-use super::{NewIncarnation, PersistedSource};
+use super::{NewIncarnation, PersistedSources};
 use crate::journal::Journal;
 
 /// A journal on disk that was opened.
@@ -15,6 +15,6 @@ pub struct OpenedWith<D> {
 pub struct Restored {
     /// What was published and is held.
     pub journal: Journal,
-    /// The positions of its sources.
-    pub sources: Vec<PersistedSource>,
+    /// What is left of its sources.
+    pub sources: PersistedSources,
 }

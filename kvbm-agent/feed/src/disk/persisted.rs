@@ -1,3 +1,4 @@
+use crate::consolidate::{Holding, HoldingChange};
 use kvasir_proto::types::{CopyMode, Cursor, DpRank, Incarnation, SourceState, SourceStatus};
 
 /// What a source is, and so how it proves that its engine survived.
@@ -62,6 +63,26 @@ impl PersistedSource {
     }
 }
 
+/// What a source held at one rank, where sources are consolidated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PersistedHoldings {
+    /// Its name.
+    pub source: String,
+    /// The rank.
+    pub rank: DpRank,
+    /// What it held there, at least one.
+    pub holdings: Vec<Holding>,
+}
+
+/// What is left of the sources of an agent before this one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PersistedSources {
+    /// Their positions.
+    pub positions: Vec<PersistedSource>,
+    /// What they held; nothing unless they are consolidated. A source without a position may hold something.
+    pub holdings: Vec<PersistedHoldings>,
+}
+
 /// What becomes of a source's place on disk.
 #[derive(Debug, Clone, Copy)]
 pub enum SourceChange<'a> {
@@ -71,4 +92,39 @@ pub enum SourceChange<'a> {
     Put(&'a PersistedSource),
     /// It is dropped.
     Forget(&'a str),
+}
+
+/// What changes of a source's holdings at one rank.
+#[derive(Debug, Clone, Copy)]
+pub struct HoldingsChange<'a> {
+    /// Its name.
+    pub source: &'a str,
+    /// The rank.
+    pub rank: DpRank,
+    /// The changes, in order.
+    pub changes: &'a [HoldingChange],
+}
+
+/// What is written together with batches.
+#[derive(Debug, Clone, Copy)]
+pub struct DiskChange<'a> {
+    /// Of the source that published them.
+    pub position: SourceChange<'a>,
+    /// Of sources that are consolidated.
+    pub holdings: &'a [HoldingsChange<'a>],
+}
+
+impl DiskChange<'_> {
+    /// Whether nothing is to be written.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        matches!(self.position, SourceChange::None)
+            && self.holdings.iter().all(|holdings| holdings.changes.is_empty())
+    }
+}
+
+impl<'a> From<SourceChange<'a>> for DiskChange<'a> {
+    fn from(position: SourceChange<'a>) -> Self {
+        Self { position, holdings: &[] }
+    }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 pub enum Verdict {
     /// No source that could prove it was received yet.
     Pending,
-    /// An engine survived: the incarnation continues.
+    /// An engine survived, or another source holds blocks: the incarnation continues.
     Continued,
     /// A new one began.
     NewIncarnation(NewIncarnation),
@@ -26,6 +26,8 @@ pub enum NewIncarnation {
     BlockSize(u32),
     /// Copies were counted otherwise.
     CopyMode,
+    /// Its sources were consolidated and are not any more, or the other way round.
+    Consolidation,
     /// Numbered LoRA adapters had other names, by which blocks were hashed.
     LoraNames,
     /// No source of the agent is configured any more that could prove that its engine survived.
@@ -47,6 +49,7 @@ impl Verdict {
             Self::NewIncarnation(NewIncarnation::Version(_)) => "version",
             Self::NewIncarnation(NewIncarnation::BlockSize(_)) => "block_size",
             Self::NewIncarnation(NewIncarnation::CopyMode) => "copy_mode",
+            Self::NewIncarnation(NewIncarnation::Consolidation) => "consolidation",
             Self::NewIncarnation(NewIncarnation::LoraNames) => "lora_names",
             Self::NewIncarnation(NewIncarnation::NoSource) => "no_source",
             Self::NewIncarnation(NewIncarnation::Engine) => "engine",
@@ -54,7 +57,7 @@ impl Verdict {
     }
 
     /// All words of [`as_str`](Self::as_str).
-    pub const WORDS: [&str; 11] = [
+    pub const WORDS: [&str; 12] = [
         "pending",
         "kept",
         "first",
@@ -63,6 +66,7 @@ impl Verdict {
         "version",
         "block_size",
         "copy_mode",
+        "consolidation",
         "lora_names",
         "no_source",
         "engine",
@@ -78,6 +82,9 @@ impl fmt::Display for NewIncarnation {
             Self::Version(found) => write!(f, "format {found} is on disk, another version's"),
             Self::BlockSize(found) => write!(f, "blocks of {found} tokens are on disk"),
             Self::CopyMode => f.write_str("copies are counted otherwise on disk"),
+            Self::Consolidation => f.write_str(
+                "sources were consolidated when the folder was written and are not now, or the other way round",
+            ),
             Self::LoraNames => f.write_str("LoRA adapters have other names on disk"),
             Self::NoSource => f.write_str(
                 "no source is configured any more that could prove that its engine survived",

@@ -1,13 +1,15 @@
 use super::FeedError;
 use super::turns::{Turn, Turns};
-use crate::disk::{Disk, NewIncarnation, Opened, PersistedSource, Restored, SourceChange, Verdict};
+use crate::disk::{
+    Disk, DiskChange, NewIncarnation, Opened, PersistedSources, Restored, SourceChange, Verdict,
+};
 use crate::journal::{
     AppendError, BatchRange, DigestError, Journal, JournalConfig, JournalStatus, RangeError,
     RankDigests,
 };
 use kvasir_proto::convert::{ConvertError, Heartbeat, Hello, WorkerAddress};
 use kvasir_proto::pb;
-use kvasir_proto::types::{DpRank, Incarnation, KvEvent, SourceState};
+use kvasir_proto::types::{BlockName, DpRank, Incarnation, KvEvent, SourceState, Tier};
 use parking_lot::Mutex;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -100,14 +102,14 @@ impl Feed {
     }
 
     /// A source whose journal is on disk too. One that may continue from there publishes nothing before it is
-    /// [settled](Self::settle) whether it does; the positions of its own sources are returned.
+    /// [settled](Self::settle) whether it does; what is left of its own sources is returned.
     ///
     /// # Errors
     /// As [`new`](Self::new).
     pub fn open(
         config: SourceConfig,
         opened: Option<Opened>,
-    ) -> Result<(Self, Vec<PersistedSource>), ConvertError> {
+    ) -> Result<(Self, PersistedSources), ConvertError> {
         let fresh = (config.incarnation, config.first_sequence);
         let begin = || Journal::new(fresh.0, fresh.1, config.journal);
         let (disk, journal, sources) = match opened {
@@ -163,7 +165,7 @@ impl Feed {
     /// # Errors
     /// If an event breaks a limit, or the incarnation's numbers are used up: then nothing has changed.
     pub fn publish(&self, rank: DpRank, events: Vec<KvEvent>) -> Result<u64, AppendError> {
-        let last = self.record(Some((rank, events)), SourceChange::None)?;
+        let last = self.record([(rank, events)], SourceChange::None.into())?;
         // What was appended has a number.
         last.ok_or(AppendError::Exhausted)
     }
@@ -180,30 +182,48 @@ impl Feed {
         events: Vec<KvEvent>,
         source: SourceChange<'_>,
     ) -> Result<Option<u64>, AppendError> {
-        self.record(Some((rank, events)).filter(|(_, events)| !events.is_empty()), source)
+        self.publish_ranks([(rank, events)], source.into())
+    }
+
+    /// As [`publish_all`](Self::publish_all), at several ranks, and with what else changes on disk.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish), if that is so of a rank; what was published for the others has its numbers.
+    pub fn publish_ranks(
+        &self,
+        published: impl IntoIterator<Item = (DpRank, Vec<KvEvent>)>,
+        change: DiskChange<'_>,
+    ) -> Result<Option<u64>, AppendError> {
+        self.record(published.into_iter().filter(|(_, events)| !events.is_empty()), change)
     }
 
     fn record(
         &self,
-        published: Option<(DpRank, Vec<KvEvent>)>,
-        source: SourceChange<'_>,
+        published: impl IntoIterator<Item = (DpRank, Vec<KvEvent>)>,
+        change: DiskChange<'_>,
     ) -> Result<Option<u64>, AppendError> {
         let mut journal = self.journal.lock();
-        let mut batches = Vec::new();
-        let appended = published.map(|(rank, events)| match &self.disk {
-            None => journal.append(rank, events),
-            Some(_) => journal.append_each(rank, events, |batch| batches.push(Arc::clone(batch))),
-        });
-        let mut appended = appended.transpose();
+        let (mut batches, before) = (Vec::new(), journal.head());
+        let mut appended = Ok(None);
+        for (rank, events) in published {
+            let last = match &self.disk {
+                None => journal.append(rank, events),
+                Some(_) => {
+                    journal.append_each(rank, events, |batch| batches.push(Arc::clone(batch)))
+                }
+            };
+            appended = appended.and(last.map(Some));
+        }
         if let Some(disk) = &self.disk {
-            disk.write(&batches, source);
+            disk.write(&batches, change);
             if disk.revokes_incarnation() {
                 // Its numbers would be given twice.
                 journal.republish(new_incarnation());
                 appended = appended.map(|_last| journal.head());
             }
         }
-        if let Ok(head @ Some(_)) = appended {
+        let head = journal.head();
+        if head.is_some() && head != before {
             // Within the lock, so that readers are notified in order.
             let incarnation = journal.incarnation();
             self.news.send_modify(|news| (news.incarnation, news.head) = (incarnation, head));
@@ -229,6 +249,12 @@ impl Feed {
         self.news.send_modify(|news| (news.incarnation, news.head) = (incarnation, head));
     }
 
+    /// Whether everything that is held satisfies a condition. Holds the journal's lock meanwhile.
+    #[must_use]
+    pub fn all_held(&self, is_fine: impl FnMut(DpRank, BlockName, Tier) -> bool) -> bool {
+        self.journal.lock().all_held(is_fine)
+    }
+
     /// The journal on disk; none if it is in memory only.
     #[must_use]
     pub const fn disk(&self) -> Option<&Disk> {
@@ -239,7 +265,9 @@ impl Feed {
     pub fn settle(&self, verdict: Verdict) {
         if matches!(
             verdict,
-            Verdict::NewIncarnation(NewIncarnation::Engine | NewIncarnation::NoSource)
+            Verdict::NewIncarnation(
+                NewIncarnation::Engine | NewIncarnation::NoSource | NewIncarnation::Damaged(_)
+            )
         ) {
             let (incarnation, first) = self.fresh;
             self.begin_incarnation(incarnation, first);

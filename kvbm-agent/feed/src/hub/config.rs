@@ -92,9 +92,6 @@ pub enum HubError {
         "the agent's copy mode is counted, and consolidated sources need copy mode set: set it"
     )]
     NotSet,
-    /// What several sources hold together is not on disk.
-    #[error("sources are consolidated, and the journal is on disk: choose one of them")]
-    DiskOfMany,
     /// What waits is not on disk, and its source would resume behind it.
     #[error("batch_interval and journal_dir do not go together: set one of them")]
     DiskWaits,
@@ -169,7 +166,6 @@ impl HubError {
             | Self::BatchBlocks(_)
             | Self::Append(_) => ErrorCode::InvalidArgument,
             Self::NotSet
-            | Self::DiskOfMany
             | Self::DiskWaits
             | Self::CopyMode { .. }
             | Self::NameTaken(_)

@@ -1,12 +1,17 @@
 use super::merge::merge_removals;
-use super::sources::{Gone, Key, Sources};
+use super::source::{Gone, Key, Resumption};
+use super::sources::Sources;
 use super::waiting::Waiting;
 use super::{HubConfig, HubError, SourceCounts, SourceReport};
-use crate::disk::{PersistedSource, SourceChange, SourceKind, SourcePosition, Verdict};
+use crate::disk::{
+    DiskChange, HoldingsChange, NewIncarnation, PersistedSource, PersistedSources, SourceChange,
+    SourceKind, SourcePosition, Verdict,
+};
 use crate::feed::Feed;
 use crate::journal::AppendError;
 use kvasir_proto::types::{CopyMode, DpRank, KvEvent, SourceState, SourceStatus};
 use parking_lot::Mutex;
+use std::mem;
 use std::sync::Arc;
 use tokio::select;
 use tokio::sync::{Notify, watch};
@@ -50,29 +55,33 @@ impl Hub {
     /// # Errors
     /// If a bound is out of its range, or the number of sources does not go with the feed's copy mode.
     pub fn new(feed: Arc<Feed>, config: HubConfig) -> Result<Self, HubError> {
-        Self::resume(feed, config, Vec::new())
+        Self::resume(feed, config, PersistedSources::default())
     }
 
     /// A hub in front of a feed some of whose sources are on disk. Open those that may continue with
     /// [`open_persisted`](Self::open_persisted), then [`begin`](Self::begin).
     ///
     /// # Errors
-    /// As [`new`](Self::new), or if sources are consolidated and the feed is on disk.
+    /// As [`new`](Self::new), or if batches wait and the feed is on disk.
     pub fn resume(
         feed: Arc<Feed>,
         config: HubConfig,
-        persisted: Vec<PersistedSource>,
+        persisted: PersistedSources,
     ) -> Result<Self, HubError> {
         config.batching.check()?;
-        let mut sources = Sources::new(config, feed.status().copy_mode)?;
-        if feed.disk().is_some() {
-            if config.consolidate {
-                return Err(HubError::DiskOfMany);
-            }
+        let has_disk = feed.disk().is_some();
+        let mut sources = Sources::new(config, feed.status().copy_mode, has_disk)?;
+        if has_disk {
             if !config.batching.is_off() {
                 return Err(HubError::DiskWaits);
             }
-            sources.restore(persisted, feed.is_settled());
+            let is_read = sources.restore(persisted, feed.is_settled());
+            if !is_read || !feed.all_held(|rank, block, tier| sources.holds(rank, block, tier)) {
+                // Nobody would ever remove it.
+                sources.drop_left();
+                let why = NewIncarnation::Damaged("a block is held, and by no source".to_owned());
+                feed.settle(Verdict::NewIncarnation(why));
+            }
         }
         let batching = Some(config.batching).filter(|batching| !batching.is_off());
         let waiting = batching.map(|batching| Mutex::new(Waiting::new(batching)));
@@ -90,10 +99,11 @@ impl Hub {
     pub fn begin(&self) {
         let mut sources = self.sources.lock();
         let (gone, forgotten) = sources.begin(self.feed.ranks());
-        self.release(gone);
+        // First: a source that has a position and does not hold what it held there would lack that for good.
         for name in forgotten {
             self.write(SourceChange::Forget(&name));
         }
+        self.release(gone, SourceChange::None);
     }
 
     /// Names of the sources that continue from disk if their engines prove that they survived.
@@ -108,7 +118,7 @@ impl Hub {
     /// If there are as many as may be, one of that name is open, or its copy mode is not the agent's
     /// where it is passed through.
     pub fn open(self: &Arc<Self>, name: &str, copy_mode: CopyMode) -> Result<Inlet, HubError> {
-        self.open_as(name, copy_mode, None)
+        self.open_as(name, copy_mode, Resumption::Never)
     }
 
     /// As [`open`](Self::open), for a source that may continue from disk, and is written to disk: what it publishes
@@ -122,16 +132,31 @@ impl Hub {
         copy_mode: CopyMode,
         kind: SourceKind,
     ) -> Result<Inlet, HubError> {
-        self.open_as(name, copy_mode, Some(kind))
+        self.open_as(name, copy_mode, Resumption::Position(kind))
+    }
+
+    /// As [`open`](Self::open), for a source that publishes for one rank, names blocks by their canonical hashes and
+    /// tells everything that it holds before anything else: in one batch, which begins with a clear. What it held in an
+    /// agent before this one stays until then, where sources are consolidated and on disk.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_imaged(
+        self: &Arc<Self>,
+        name: &str,
+        copy_mode: CopyMode,
+        rank: DpRank,
+    ) -> Result<Inlet, HubError> {
+        self.open_as(name, copy_mode, Resumption::Image(rank))
     }
 
     fn open_as(
         self: &Arc<Self>,
         name: &str,
         copy_mode: CopyMode,
-        kind: Option<SourceKind>,
+        resumption: Resumption,
     ) -> Result<Inlet, HubError> {
-        let key = self.sources.lock().open(name, copy_mode, kind)?;
+        let key = self.sources.lock().open(name, copy_mode, resumption)?;
         Ok(Inlet { hub: Arc::clone(self), key, name: name.to_owned() })
     }
 
@@ -191,17 +216,19 @@ impl Hub {
     /// Publishes it, or lets it wait. The lock is held, so that the sources' order is preserved.
     fn publish(
         &self,
-        rank: DpRank,
-        events: Vec<KvEvent>,
-        change: SourceChange<'_>,
+        published: impl IntoIterator<Item = (DpRank, Vec<KvEvent>)>,
+        change: DiskChange<'_>,
     ) -> Result<Option<u64>, AppendError> {
         // Where anything waits, nothing is on disk.
         let Some(waiting) = &self.waiting else {
-            return self.feed.publish_all(rank, merge_removals(events), change);
+            let merged = published.into_iter().map(|(rank, events)| (rank, merge_removals(events)));
+            return self.feed.publish_ranks(merged, change);
         };
         let (mut waiting, now) = (waiting.lock(), Instant::now());
         let slept = waiting.due().is_none();
-        waiting.add(rank, events, now);
+        for (rank, events) in published {
+            waiting.add(rank, events, now);
+        }
         let due = waiting.take_due(now);
         if slept && waiting.due().is_some() {
             self.due_changed.notify_one();
@@ -223,12 +250,21 @@ impl Hub {
         last
     }
 
-    /// Publishes what a source no longer holds, and settles the incarnation if that decides it.
-    fn release(&self, gone: Gone) {
-        for (rank, events) in gone.events {
-            if let Err(error) = self.publish(rank, events, SourceChange::None) {
-                tracing::error!(%error, rank, "what a source no longer holds is not published");
-            }
+    /// Publishes what sources no longer hold, all at once and with a source's position then, and settles the incarnation
+    /// if that decides it.
+    fn release(&self, mut gone: Gone, position: SourceChange<'_>) {
+        let released = gone.released.iter_mut();
+        let published: Vec<_> =
+            released.map(|at| (at.rank, mem::take(&mut at.changed.events))).collect();
+        let holdings = gone.released.iter().map(|at| HoldingsChange {
+            source: &at.source,
+            rank: at.rank,
+            changes: &at.changed.holdings,
+        });
+        let holdings: Vec<_> = holdings.collect();
+        let change = DiskChange { position, holdings: &holdings };
+        if let Err(error) = self.publish(published, change) {
+            tracing::error!(%error, "what a source no longer holds is not published");
         }
         if let Some(verdict) = gone.verdict {
             self.feed.settle(verdict);
@@ -304,9 +340,11 @@ impl Inlet {
             hub.feed.settle(Verdict::Continued);
         }
         let outcome = sources.take(self.key, rank, events, position)?;
-        let change = sources.change(self.key);
+        let changes = &outcome.holdings[..];
+        let holdings = [HoldingsChange { source: &self.name, rank, changes }];
+        let change = DiskChange { position: sources.change(self.key), holdings: &holdings };
         // The lock is held, so that the sources' order is preserved.
-        let sequence = hub.publish(rank, outcome.events, change)?;
+        let sequence = hub.publish([(rank, outcome.events)], change)?;
         if outcome.refused > 0 {
             hub.feed.set_state(sources.feed_state());
         }
@@ -327,8 +365,7 @@ impl Inlet {
     fn go(&self, is_over: bool) {
         let mut sources = self.hub.sources.lock();
         if let Ok(gone) = sources.gone(self.key, is_over) {
-            self.hub.release(gone);
-            self.hub.write(sources.change(self.key));
+            self.hub.release(gone, sources.change(self.key));
             self.hub.feed.set_state(sources.feed_state());
         }
     }
@@ -338,8 +375,7 @@ impl Inlet {
         let mut sources = self.hub.sources.lock();
         // Closed is closed.
         if let Ok(gone) = sources.close(self.key) {
-            self.hub.release(gone);
-            self.hub.write(SourceChange::Forget(&self.name));
+            self.hub.release(gone, SourceChange::Forget(&self.name));
             self.hub.feed.set_state(sources.feed_state());
         }
     }

@@ -12,9 +12,12 @@
 
 mod config;
 mod inlet;
+mod left;
 mod merge;
 mod persisted;
 mod report;
+mod resume;
+mod source;
 mod sources;
 mod waiting;
 
@@ -22,6 +25,9 @@ pub use config::{BATCH_BLOCKS_MAX, BATCH_INTERVAL_MAX, BatchingConfig, HubConfig
 pub use inlet::{Hub, Inlet, Taken};
 pub use report::{SourceCounts, SourceReport};
 
+#[cfg(test)]
+#[cfg(feature = "disk")]
+mod consolidated_test;
 #[cfg(test)]
 mod hub_test;
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use crate::disk::{PersistedSource, SourceChange, SourceKind, SourcePosition};
 use kvasir_proto::limits::TOLD_PAST_INCARNATIONS_MAX;
-use kvasir_proto::types::{CopyMode, DpRank, Incarnation, KvEvent, SourceState};
+use kvasir_proto::types::{CopyMode, DpRank, Incarnation, SourceState};
 
 /// One source's part of the journal on disk.
 #[derive(Debug)]
@@ -41,8 +41,8 @@ impl Persisted {
         std::mem::replace(&mut self.is_pending, false)
     }
 
-    /// A batch is taken.
-    pub(super) fn take(&mut self, rank: DpRank, events: &[KvEvent], position: SourcePosition) {
+    /// A batch is taken, which has a clear or has none.
+    pub(super) fn take(&mut self, rank: DpRank, is_cleared: bool, position: SourcePosition) {
         let SourcePosition { cursor, main_group } = position;
         let (name, copy_mode) = (&self.name, self.copy_mode);
         let at = self.at.get_or_insert_with(|| PersistedSource {
@@ -61,7 +61,7 @@ impl Persisted {
             at.ranks.push(rank);
         }
         // A clear is of one rank: what others may lack is not known.
-        if events.contains(&KvEvent::Cleared) && at.ranks == [rank] {
+        if is_cleared && at.ranks == [rank] {
             (at.has_lost, at.lacks_blocks) = (false, false);
         }
     }

@@ -26,6 +26,7 @@ fn start(folder: &Path, life: Incarnation) -> (Arc<Hub>, Vec<PersistedSource>) {
         address: address.clone(),
         block_size: 4,
         lora_names: BTreeMap::new(),
+        is_consolidated: false,
     };
     let journal = JournalConfig { copy_mode: CopyMode::Set, ..JournalConfig::DEFAULT };
     let opened = open(&disk, journal, (life, 0)).expect("a folder of its own");
@@ -40,7 +41,7 @@ fn start(folder: &Path, life: Incarnation) -> (Arc<Hub>, Vec<PersistedSource>) {
     let (feed, persisted) = Feed::open(source, Some(opened)).expect("a valid source");
     let config = HubConfig { sources_max: 3, ..HubConfig::DEFAULT };
     let hub = Hub::resume(Arc::new(feed), config, persisted.clone()).expect("a valid hub");
-    (Arc::new(hub), persisted)
+    (Arc::new(hub), persisted.positions)
 }
 
 fn open_source(hub: &Arc<Hub>, name: &str) -> Inlet {
@@ -231,13 +232,4 @@ fn what_was_lost_before_is_not_forgotten() {
     inlet.take_at(0, vec![KvEvent::Cleared], cursor(7)).expect("taken");
     inlet.show(exact);
     assert_eq!(hub.reports()[0].status.state, SourceState::Exact);
-}
-
-#[test]
-fn several_sources_of_a_rank_are_not_kept() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (hub, _) = start(folder.path(), INCARNATION);
-    let config = HubConfig { sources_max: 2, consolidate: true, ..HubConfig::DEFAULT };
-    let refused = Hub::new(Arc::clone(hub.feed()), config).map(drop);
-    assert_eq!(refused, Err(HubError::DiskOfMany));
 }

@@ -1,10 +1,12 @@
+use super::left::Left;
 use super::persisted::Persisted;
 use super::report::{SourceCounts, SourceReport, problem};
+use super::source::{Gone, Key, Outcome, RankUse, Released, Resumption, Source};
 use super::{HubConfig, HubError};
-use crate::consolidate::{ConsolidateConfig, Consolidator, SOURCES_MAX, SourceNumber};
-use crate::disk::{
-    NewIncarnation, PersistedSource, SourceChange, SourceKind, SourcePosition, Verdict,
+use crate::consolidate::{
+    ConsolidateConfig, Consolidated, Consolidator, Naming, SOURCES_MAX, SourceNumber,
 };
+use crate::disk::{NewIncarnation, PersistedSource, SourceChange, SourcePosition, Verdict};
 use crate::feed::FeedState;
 use crate::journal::AppendError;
 use kvasir_proto::limits::{EVENT_BLOCKS_MAX, WORKER_RANKS_MAX};
@@ -14,159 +16,63 @@ use std::mem;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// An open source: its place, and which of those that had the place it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Key {
-    number: SourceNumber,
-    opened: u64,
-}
-
-/// What a source has published for a rank.
-#[derive(Debug, Default)]
-struct RankUse {
-    /// Batches so far.
-    batches: u64,
-    /// Whether any came since the last clear.
-    since_clear: bool,
-}
-
-#[derive(Debug)]
-struct Source {
-    opened: u64,
-    name: String,
-    copy_mode: CopyMode,
-    ranks: BTreeMap<DpRank, RankUse>,
-    counts: SourceCounts,
-    /// Operations that had not been taken when it held nothing last.
-    not_taken_before: u64,
-    status: watch::Sender<SourceStatus<Instant>>,
-    /// What is on disk of it; none where nothing is, or where it ends with the agent.
-    persisted: Option<Persisted>,
-}
-
-impl Source {
-    fn holds_something(&self) -> bool {
-        self.ranks.values().any(|at| at.since_clear)
-    }
-
-    fn is_pending(&self) -> bool {
-        self.persisted.as_ref().is_some_and(|persisted| persisted.pending().is_some())
-    }
-}
-
-impl Source {
-    /// Whether it may hold blocks that were not taken.
-    fn lacks_blocks(&self) -> bool {
-        self.counts.not_taken() > self.not_taken_before
-    }
-
-    /// How far it can be trusted: as it reports itself, and partial at best where blocks of it were not taken.
-    fn state(&self) -> SourceState {
-        let state = self.status.borrow().state;
-        if self.lacks_blocks() { state.max(SourceState::Partial) } else { state }
-    }
-}
-
-/// Events by rank, in order.
-pub(super) type RankEvents = Vec<(DpRank, Vec<KvEvent>)>;
-
 /// The sources of an agent, and what they publish together.
 #[derive(Debug)]
 pub(super) struct Sources {
-    config: HubConfig,
+    pub(super) config: HubConfig,
     /// How the agent's stream is read.
     copy_mode: CopyMode,
     /// None where each rank has one source.
-    consolidator: Option<Consolidator>,
-    open: BTreeMap<SourceNumber, Source>,
+    pub(super) consolidator: Option<Consolidator>,
+    pub(super) open: BTreeMap<SourceNumber, Source>,
     opened: u64,
     /// Ranks for which anything was ever published, and the last source of each.
-    ranks: BTreeMap<DpRank, SourceNumber>,
+    pub(super) ranks: BTreeMap<DpRank, SourceNumber>,
     /// Whether there is a journal on disk.
-    has_disk: bool,
+    pub(super) has_disk: bool,
     /// Sources that are on disk and not open yet.
-    persisted: BTreeMap<String, PersistedSource>,
+    pub(super) left: Left,
     /// Whether it is known which incarnation continues.
-    is_settled: bool,
+    pub(super) is_settled: bool,
 }
 
-/// What to publish because a source holds nothing any more.
-#[derive(Debug, Default)]
-pub(super) struct Gone {
-    pub(super) events: RankEvents,
-    /// What that decides; where a new incarnation begins, there is nothing to publish.
-    pub(super) verdict: Option<Verdict>,
-}
-
-/// What comes of a batch.
-#[derive(Debug)]
-pub(super) struct Outcome {
-    /// Its number among those of its source and rank, from 0.
-    pub(super) id: u64,
-    pub(super) refused: u64,
-    pub(super) events: Vec<KvEvent>,
+/// Sources that have published nothing yet, as one.
+pub(super) const fn consolidator(config: &HubConfig, tells_holdings: bool) -> Consolidator {
+    Consolidator::new(ConsolidateConfig { names_max: config.names_max, tells_holdings })
 }
 
 impl Sources {
-    pub(super) fn new(config: HubConfig, copy_mode: CopyMode) -> Result<Self, HubError> {
+    pub(super) fn new(
+        config: HubConfig,
+        copy_mode: CopyMode,
+        has_disk: bool,
+    ) -> Result<Self, HubError> {
         if !(1..=SOURCES_MAX).contains(&config.sources_max) {
             return Err(HubError::SourcesMax(config.sources_max));
         }
         if config.consolidate && copy_mode != CopyMode::Set {
             return Err(HubError::NotSet);
         }
-        let bounds = ConsolidateConfig { names_max: config.names_max };
         Ok(Self {
             config,
             copy_mode,
-            consolidator: config.consolidate.then(|| Consolidator::new(bounds)),
+            consolidator: config.consolidate.then(|| consolidator(&config, has_disk)),
             open: BTreeMap::new(),
             opened: 0,
             ranks: BTreeMap::new(),
-            has_disk: false,
-            persisted: BTreeMap::new(),
+            has_disk,
+            left: Left::default(),
             is_settled: true,
         })
     }
 
-    /// From now on what sources publish is written to disk. Unless that is settled, those that are on disk are pending.
-    pub(super) fn restore(&mut self, persisted: Vec<PersistedSource>, is_settled: bool) {
-        self.has_disk = true;
-        self.persisted =
-            persisted.into_iter().map(|source| (source.name.clone(), source)).collect();
-        self.is_settled = is_settled;
-    }
-
-    /// Sources of a kind that are on disk and not open yet.
-    pub(super) fn persisted(&self, kind: SourceKind) -> Vec<PersistedSource> {
-        self.persisted.values().filter(|source| source.kind == kind).cloned().collect()
-    }
-
-    /// All configured sources are open: no other continues. Returns what to publish for `held` ranks, and which
-    /// sources are to be forgotten.
-    pub(super) fn begin(&mut self, held: Vec<DpRank>) -> (Gone, Vec<String>) {
-        let forgotten: Vec<String> = mem::take(&mut self.persisted).into_keys().collect();
-        if self.is_settled {
-            return (Gone::default(), forgotten);
-        }
-        if !self.open.values().any(Source::is_pending) {
-            self.is_settled = true;
-            let verdict = Some(Verdict::NewIncarnation(NewIncarnation::NoSource));
-            return (Gone { events: Vec::new(), verdict }, forgotten);
-        }
-        let is_used =
-            |rank: &DpRank| self.open.values().any(|source| source.ranks.contains_key(rank));
-        let orphans = held.into_iter().filter(|rank| !is_used(rank));
-        let events = orphans.map(|rank| (rank, vec![KvEvent::Cleared])).collect();
-        (Gone { events, verdict: None }, forgotten)
-    }
-
-    /// Opens a source. It continues from disk if its kind and copy mode are the same as there.
+    /// Opens a source. It continues from disk as `resumption` says, from a position only if its kind and copy mode are
+    /// the same as there.
     pub(super) fn open(
         &mut self,
         name: &str,
         copy_mode: CopyMode,
-        kind: Option<SourceKind>,
+        resumption: Resumption,
     ) -> Result<Key, HubError> {
         self.check_copy_mode(name, copy_mode)?;
         if self.open.values().any(|source| source.name == name) {
@@ -178,17 +84,8 @@ impl Sources {
         let name = name.to_owned();
         let Some(number) = free else { return Err(HubError::TooManySources { name, limit }) };
         self.opened += 1;
-        let same = |persisted: &PersistedSource| {
-            Some(persisted.kind) == kind && persisted.copy_mode == copy_mode
-        };
-        let persisted = match self.persisted.get(&name).filter(|persisted| same(persisted)).cloned()
-        {
-            Some(persisted) => {
-                self.persisted.remove(&name);
-                Some(persisted)
-            }
-            None => None,
-        };
+        let kind = resumption.kind();
+        let persisted = self.take_position(&name, copy_mode, kind);
         let ranks: BTreeMap<DpRank, RankUse> = persisted
             .iter()
             .flat_map(|persisted| &persisted.ranks)
@@ -197,10 +94,15 @@ impl Sources {
         self.ranks.extend(ranks.keys().map(|rank| (*rank, number)));
         let fresh =
             kind.filter(|_| self.has_disk).map(|kind| Persisted::new(&name, kind, copy_mode));
+        let naming = match resumption {
+            Resumption::Image(_) => Naming::Canonical,
+            Resumption::Never | Resumption::Position(_) => Naming::own(&name),
+        };
         let source = Source {
             opened: self.opened,
             name,
             copy_mode,
+            naming,
             ranks,
             counts: SourceCounts::default(),
             not_taken_before: 0,
@@ -208,6 +110,7 @@ impl Sources {
             persisted: persisted.map(Persisted::of).or(fresh),
         };
         self.open.insert(number, source);
+        self.take_holdings(number, resumption);
         Ok(Key { number, opened: self.opened })
     }
 
@@ -232,20 +135,26 @@ impl Sources {
         events: Vec<KvEvent>,
         position: Option<SourcePosition>,
     ) -> Result<Outcome, HubError> {
-        let copy_mode = self.source(key)?.copy_mode;
+        let read = self.source(key)?.consolidated(key.number);
         check_events(&events)?;
         self.check_rank(key.number, rank)?;
         self.ranks.insert(rank, key.number);
         let operations: usize = events.iter().map(KvEvent::operations).sum();
-        let (mut refused, mut events) = (0, events);
-        if let Some(consolidator) = &mut self.consolidator {
-            let before = consolidator.counts().refused;
-            events = consolidator.take((key.number, copy_mode), rank, events);
-            refused = consolidator.counts().refused - before;
-        }
+        let is_cleared = events.contains(&KvEvent::Cleared);
+        let (refused, Consolidated { events, holdings }) = match &mut self.consolidator {
+            Some(consolidator) => {
+                let before = consolidator.counts().refused;
+                let consolidated = consolidator.take(read, rank, events);
+                (consolidator.counts().refused - before, consolidated)
+            }
+            None => (0, Consolidated { events, holdings: Vec::new() }),
+        };
         let source = self.source(key)?;
         if let (Some(persisted), Some(position)) = (&mut source.persisted, position) {
-            persisted.take(rank, &events, position);
+            persisted.take(rank, is_cleared, position);
+        }
+        if let (Some(persisted), true) = (&mut source.persisted, refused > 0) {
+            persisted.lack();
         }
         source.counts.batches += 1;
         source.counts.operations += operations as u64;
@@ -254,7 +163,7 @@ impl Sources {
         let id = used.batches;
         used.batches += 1;
         used.since_clear = true;
-        Ok(Outcome { id, refused, events })
+        Ok(Outcome { id, refused, events, holdings })
     }
 
     fn check_rank(&self, number: SourceNumber, rank: DpRank) -> Result<(), HubError> {
@@ -303,19 +212,19 @@ impl Sources {
                 persisted.lose();
             }
         }
-        let events = self.clear(key)?;
+        let released = self.clear(key)?;
         if was_pending {
             // They belong to an incarnation that is over.
             self.source(key)?.ranks.clear();
         }
         if !was_pending || mem::replace(&mut self.is_settled, true) {
-            return Ok(Gone { events, verdict: None });
+            return Ok(Gone { released, verdict: None });
         }
         if self.open.values().any(Source::holds_something) {
-            return Ok(Gone { events, verdict: Some(Verdict::Continued) });
+            return Ok(Gone { released, verdict: Some(Verdict::Continued) });
         }
         Ok(Gone {
-            events: Vec::new(),
+            released: Vec::new(),
             verdict: Some(Verdict::NewIncarnation(NewIncarnation::Engine)),
         })
     }
@@ -359,15 +268,20 @@ impl Sources {
         persisted.map_or(state, |persisted| persisted.state(state))
     }
 
-    fn clear(&mut self, key: Key) -> Result<RankEvents, HubError> {
+    fn clear(&mut self, key: Key) -> Result<Vec<Released>, HubError> {
         let source = self.source(key)?;
         source.not_taken_before = source.counts.not_taken();
         let used = source.ranks.iter_mut();
         let used = used.filter_map(|(rank, at)| mem::take(&mut at.since_clear).then_some(*rank));
         let ranks: Vec<DpRank> = used.collect();
+        let (name, read) = (source.name.clone(), source.consolidated(key.number));
         Ok(match &mut self.consolidator {
-            Some(consolidator) => consolidator.clear(key.number),
-            None => ranks.into_iter().map(|rank| (rank, vec![KvEvent::Cleared])).collect(),
+            Some(consolidator) => {
+                let cleared = consolidator.clear(read).into_iter();
+                let of = |(rank, changed)| Released { source: name.clone(), rank, changed };
+                cleared.map(of).collect()
+            }
+            None => ranks.into_iter().map(|rank| Released::whole(name.clone(), rank)).collect(),
         })
     }
 

@@ -138,6 +138,20 @@ impl Inventory {
         held.map(|(number, _)| *number).collect()
     }
 
+    /// Whether everything that is held satisfies a condition.
+    pub(super) fn all_held(
+        &self,
+        is_fine: &mut impl FnMut(DpRank, BlockName, Tier) -> bool,
+    ) -> bool {
+        self.ranks.iter().all(|(&number, Rank { names, .. })| {
+            let mut records = (0..names.len()).filter_map(|slot| names.at(slot));
+            records.all(|record| {
+                let mut tiers = Tier::ALL.into_iter().zip(record.tiers());
+                tiers.all(|(tier, held)| !held || is_fine(number, record.name(), tier))
+            })
+        })
+    }
+
     /// Sets what is held under a name, as a dump had it; later records of a name replace earlier ones.
     pub(super) fn bring_back(&mut self, number: DpRank, held: &HeldBlock) {
         let HeldBlock { name, parent, local, copies } = *held;

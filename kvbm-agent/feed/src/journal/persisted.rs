@@ -1,7 +1,7 @@
 //! A journal that resumes where another process left it.
 
 use super::{Batch, Journal, JournalConfig};
-use kvasir_proto::types::{DpRank, HeldBlock, Incarnation};
+use kvasir_proto::types::{BlockName, DpRank, HeldBlock, Incarnation, Tier};
 use std::sync::Arc;
 
 /// What is on disk of an incarnation besides records and batches.
@@ -64,6 +64,12 @@ impl Journal {
         }
         self.ring.push(Arc::new(batch));
         Ok(())
+    }
+
+    /// Whether everything that is held satisfies a condition.
+    #[must_use]
+    pub fn all_held(&self, mut is_fine: impl FnMut(DpRank, BlockName, Tier) -> bool) -> bool {
+        self.inventory.all_held(&mut is_fine)
     }
 
     /// Ranks that hold something.

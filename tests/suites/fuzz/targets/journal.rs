@@ -25,7 +25,13 @@ thread_local! {
 pub fn config(folder: PathBuf) -> DiskConfig {
     let partition = PartitionKey::new("m", "").expect("a name");
     let address = WorkerAddress { partition, worker: WorkerId::new("w").expect("a name") };
-    DiskConfig { folder, address, block_size: 4, lora_names: BTreeMap::new() }
+    DiskConfig {
+        folder,
+        address,
+        block_size: 4,
+        lora_names: BTreeMap::new(),
+        is_consolidated: false,
+    }
 }
 
 pub(super) fn target(input: &[u8]) -> bool {

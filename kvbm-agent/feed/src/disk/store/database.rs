@@ -1,10 +1,12 @@
 //! The shell: RocksDB.
 
 use super::folder;
-use super::format::{self, Target, put_batch, put_source, source_key};
+use super::format::{self, Target, put_batch, put_holdings, put_source, source_key};
 use super::records::ImageRecord;
 use super::restore::{Origin, Show};
-use crate::disk::{DiskError, DiskFigures, DiskStatus, NewIncarnation, SourceChange, Verdict};
+use crate::disk::{
+    DiskChange, DiskError, DiskFigures, DiskStatus, NewIncarnation, SourceChange, Verdict,
+};
 use crate::journal::Batch;
 use kvasir_proto::types::Incarnation;
 use kvasir_store::{Bounds, options};
@@ -154,10 +156,11 @@ impl Disk {
         self.given_up.load(Ordering::Acquire)
     }
 
-    /// Writes what a source has published, and its position then: handed to the system when this returns, or the folder
-    /// does not count any more.
-    pub fn write(&self, batches: &[Arc<Batch>], source: SourceChange<'_>) {
-        if self.is_given_up() || (batches.is_empty() && matches!(source, SourceChange::None)) {
+    /// Writes what a source has published, its position then, and what is held: handed to the system when this returns,
+    /// or the folder does not count any more.
+    pub fn write<'a>(&self, batches: &[Arc<Batch>], change: impl Into<DiskChange<'a>>) {
+        let change: DiskChange<'_> = change.into();
+        if self.is_given_up() || (batches.is_empty() && change.is_none()) {
             return;
         }
         let began = Instant::now();
@@ -168,7 +171,10 @@ impl Disk {
             let value = put_batch(batch, &mut state.scratch, &mut changes);
             bytes += value as u64 + BATCH_BYTES;
         }
-        match source {
+        for holdings in change.holdings {
+            put_holdings(holdings, &mut state.scratch, &mut changes);
+        }
+        match change.position {
             SourceChange::None => {}
             SourceChange::Put(source) => put_source(source, &mut state.scratch, &mut changes),
             SourceChange::Forget(name) => changes.delete(source_key(name)),
@@ -215,7 +221,7 @@ impl Disk {
         match &verdict {
             Verdict::Pending => {}
             Verdict::Continued => {
-                tracing::info!("the engine survived: the agent's incarnation continues")
+                tracing::info!("a source is the same as before: the agent's incarnation continues")
             }
             Verdict::NewIncarnation(NewIncarnation::First) => {
                 tracing::info!("the journal on disk begins")

@@ -1,11 +1,12 @@
 //! Keys, and what is written when: pure.
 
-use super::records::{ImageRecord, IncarnationRecord, ManifestRecord, SourceRecord};
-use crate::disk::PersistedSource;
+use super::records::{HoldingRecord, ImageRecord, IncarnationRecord, ManifestRecord, SourceRecord};
+use crate::consolidate::HoldingChange;
+use crate::disk::{HoldingsChange, PersistedSource};
 use crate::journal::Batch;
 use kvasir_proto::convert::{LocalDumpPart, publish_batch};
 use kvasir_proto::pb;
-use kvasir_proto::types::{DpRank, HeldBlock, Incarnation};
+use kvasir_proto::types::{BlockName, DpRank, HeldBlock, Incarnation};
 use kvasir_store::Bounds;
 use prost::Message;
 
@@ -14,6 +15,7 @@ pub(super) const INCARNATION: &[u8] = b"l";
 pub(super) const IMAGE: &[u8] = b"i";
 const BATCH: u8 = b'b';
 const CHUNK: u8 = b'c';
+const HOLDING: u8 = b'h';
 const SOURCE: u8 = b's';
 
 /// Where changes are gathered that become one atomic write.
@@ -69,6 +71,40 @@ pub(super) fn source_name(key: &[u8]) -> Option<String> {
     String::from_utf8(name.to_vec()).ok()
 }
 
+/// What the keys of a source's holdings at a rank begin with. The name's length comes first, so that no source's keys
+/// lie among another's.
+fn holdings_key(source: &str, rank: DpRank) -> Vec<u8> {
+    // The contract bounds names: see `limits::NAME_BYTES_MAX`.
+    let length = u32::try_from(source.len()).unwrap_or(u32::MAX);
+    let parts: [&[u8]; 4] =
+        [&[HOLDING], &length.to_be_bytes(), source.as_bytes(), &rank.to_be_bytes()];
+    parts.concat()
+}
+
+/// Keys of a source's holdings at a rank.
+pub(super) fn holdings_bounds(source: &str, rank: DpRank) -> Bounds {
+    let first = holdings_key(source, rank);
+    // Behind the last name.
+    let behind = [&first[..], &[u8::MAX; size_of::<BlockName>() + 1]].concat();
+    (first, behind)
+}
+
+/// Keys of all holdings.
+pub(super) fn all_holdings_bounds() -> Bounds {
+    (vec![HOLDING], vec![HOLDING + 1])
+}
+
+/// Whose holding a key is of, at which rank, and its name there.
+pub(super) fn read_holding_key(key: &[u8]) -> Option<(&str, DpRank, BlockName)> {
+    let (_, rest) = key.split_first()?;
+    let (length, rest) = rest.split_first_chunk()?;
+    let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
+    let (source, rest) = rest.split_at_checked(length)?;
+    let (rank, name) = rest.split_first_chunk()?;
+    let source = str::from_utf8(source).ok()?;
+    Some((source, u32::from_be_bytes(*rank), BlockName(u64::from_be_bytes(name.try_into().ok()?))))
+}
+
 /// Writes whose folder it is.
 pub(super) fn put_manifest(manifest: &ManifestRecord, target: &mut impl Target) {
     target.put(MANIFEST, &manifest.encode_to_vec());
@@ -79,6 +115,7 @@ pub(super) fn begin_incarnation(incarnation: Incarnation, first: u64, target: &m
     target.remove_range(batch_bounds(0, None));
     target.remove_range((vec![CHUNK], vec![CHUNK + 1]));
     target.remove_range(source_bounds());
+    target.remove_range(all_holdings_bounds());
     target.remove(IMAGE);
     target.put(INCARNATION, &IncarnationRecord::new(incarnation, first).encode_to_vec());
 }
@@ -102,6 +139,32 @@ pub(super) fn put_source(
     scratch.clear();
     let _room = SourceRecord::from(source).encode(scratch);
     target.put(&source_key(&source.name), scratch);
+}
+
+/// Writes what changes of a source's holdings.
+pub(super) fn put_holdings(
+    HoldingsChange { source, rank, changes }: &HoldingsChange<'_>,
+    scratch: &mut Vec<u8>,
+    target: &mut impl Target,
+) {
+    let mut key = holdings_key(source, *rank);
+    let length = key.len();
+    for change in *changes {
+        key.truncate(length);
+        match change {
+            HoldingChange::Cleared => target.remove_range(holdings_bounds(source, *rank)),
+            HoldingChange::Held(holding) => {
+                key.extend(holding.name.0.to_be_bytes());
+                scratch.clear();
+                let _room = HoldingRecord::from(holding).encode(scratch);
+                target.put(&key, scratch);
+            }
+            HoldingChange::Gone(name) => {
+                key.extend(name.0.to_be_bytes());
+                target.remove(&key);
+            }
+        }
+    }
 }
 
 /// A part of an image; without records it means that blocks of the rank were not taken.

@@ -1,15 +1,26 @@
 //! What is small: Protobuf, so that fields can be added; what older agents must not skip is a new
 //! [`FORMAT_VERSION`].
 
+use crate::consolidate::Holding;
 use crate::disk::{DiskConfig, PersistedSource, SourceKind};
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::limits::TOLD_PAST_INCARNATIONS_MAX;
-use kvasir_proto::types::{CopyMode, Cursor, Fingerprint, Incarnation, PartitionKey, WorkerId};
+use kvasir_proto::types::{
+    BlockName, CopyMode, Cursor, Fingerprint, Incarnation, PartitionKey, Tier, WorkerId,
+};
 use prost::Message;
 use std::collections::BTreeMap;
 
-/// Version of all that is written.
+/// Version of all that is written where each rank has one source.
 pub(super) const FORMAT_VERSION: u32 = 2;
+/// The same where sources are consolidated. Agents that know only the other one would take what several sources hold
+/// for one's own.
+pub(super) const FORMAT_VERSION_CONSOLIDATED: u32 = 3;
+
+/// The version that an agent of this configuration writes and reads.
+pub(super) const fn format_version(disk: &DiskConfig) -> u32 {
+    if disk.is_consolidated { FORMAT_VERSION_CONSOLIDATED } else { FORMAT_VERSION }
+}
 
 /// Whose journal it is. The first field never changes its meaning.
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -34,7 +45,7 @@ pub(super) struct ManifestRecord {
 impl ManifestRecord {
     pub(super) fn new(disk: &DiskConfig, copy_mode: CopyMode) -> Self {
         Self {
-            format_version: FORMAT_VERSION,
+            format_version: format_version(disk),
             model: disk.address.partition.model().to_owned(),
             tenant: disk.address.partition.tenant().to_owned(),
             worker_id: disk.address.worker.as_str().to_owned(),
@@ -102,6 +113,40 @@ pub(super) struct SourceRecord {
     lacks_blocks: bool,
     #[prost(uint32, optional, tag = "11")]
     main_group: Option<u32>,
+}
+
+/// What a source holds under one of its names, which is in the key.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct HoldingRecord {
+    #[prost(fixed64, tag = "1")]
+    block: u64,
+    #[prost(bool, tag = "2")]
+    is_joined: bool,
+    /// By tier, as far as the last that has any.
+    #[prost(uint32, repeated, tag = "3")]
+    copies: Vec<u32>,
+}
+
+impl From<&Holding> for HoldingRecord {
+    fn from(holding: &Holding) -> Self {
+        let held = holding.copies.iter().rposition(|copies| *copies > 0);
+        let tiers = held.map_or(0, |last| last + 1);
+        let copies = holding.copies.iter().take(tiers).copied().map(u32::from).collect();
+        Self { block: holding.block.0, is_joined: holding.is_joined, copies }
+    }
+}
+
+impl HoldingRecord {
+    /// None if it is none that this agent writes.
+    pub(super) fn holding(&self, name: BlockName) -> Option<Holding> {
+        let mut copies = [0; Tier::COUNT];
+        for (at, stated) in self.copies.iter().enumerate() {
+            *copies.get_mut(at)? = u16::try_from(*stated).ok()?;
+        }
+        let (block, is_joined) = (BlockName(self.block), self.is_joined);
+        let is_held = copies.iter().any(|copies| *copies > 0);
+        is_held.then_some(Holding { name, block, is_joined, copies })
+    }
 }
 
 fn bytes(incarnation: Incarnation) -> Vec<u8> {

@@ -1,12 +1,14 @@
 //! How what was written is read back: pure.
 
 use super::format::{
-    IMAGE, INCARNATION, MANIFEST, batch_bounds, image_bounds, source_bounds, source_name,
+    IMAGE, INCARNATION, MANIFEST, all_holdings_bounds, batch_bounds, image_bounds,
+    read_holding_key, source_bounds, source_name,
 };
 use super::records::{
-    FORMAT_VERSION, ImageRecord, IncarnationRecord, ManifestRecord, SourceRecord, read_incarnation,
+    FORMAT_VERSION, FORMAT_VERSION_CONSOLIDATED, HoldingRecord, ImageRecord, IncarnationRecord,
+    ManifestRecord, SourceRecord, format_version, read_incarnation,
 };
-use crate::disk::{DiskConfig, NewIncarnation, PersistedSource};
+use crate::disk::{DiskConfig, NewIncarnation, PersistedHoldings, PersistedSources};
 use crate::journal::{Batch, Journal, JournalConfig, PersistedIncarnation};
 use kvasir_proto::convert::{LocalDumpPart, PublishedBatch, WorkerAddress};
 use kvasir_proto::pb;
@@ -46,7 +48,7 @@ pub(super) enum Found {
 /// An incarnation that may continue.
 pub(super) struct FoundIncarnation {
     pub(super) journal: Journal,
-    pub(super) sources: Vec<PersistedSource>,
+    pub(super) sources: PersistedSources,
     /// The image that counts; none before the first.
     pub(super) image: Option<ImageRecord>,
     /// Batches read, and those that are in no image.
@@ -75,9 +77,9 @@ pub(super) fn read<O: Origin>(
         Err(reason) => return Ok(Found::Unusable(reason)),
     };
     let journal = Journal::persisted(incarnation, config);
-    let mut found =
-        FoundIncarnation { journal, sources: Vec::new(), image, batches: 0, log_bytes: 0 };
-    match found.fill(origin, disk.block_size)? {
+    let sources = PersistedSources::default();
+    let mut found = FoundIncarnation { journal, sources, image, batches: 0, log_bytes: 0 };
+    match found.fill(origin, disk)? {
         Ok(()) => Ok(Found::Incarnation(Box::new(found))),
         Err(reason) => Ok(Found::Unusable(reason)),
     }
@@ -86,7 +88,7 @@ pub(super) fn read<O: Origin>(
 fn check_manifest(value: &[u8], disk: &DiskConfig, copy_mode: CopyMode) -> Result<(), Found> {
     let unreadable = |_error| Found::Unusable(damaged("the manifest"));
     let manifest = ManifestRecord::decode(value).map_err(unreadable)?;
-    if manifest.format_version != FORMAT_VERSION {
+    if ![FORMAT_VERSION, FORMAT_VERSION_CONSOLIDATED].contains(&manifest.format_version) {
         return Err(Found::Unusable(NewIncarnation::Version(manifest.format_version)));
     }
     let Some(address) = manifest.address() else {
@@ -97,6 +99,9 @@ fn check_manifest(value: &[u8], disk: &DiskConfig, copy_mode: CopyMode) -> Resul
     }
     if manifest.block_size != disk.block_size {
         return Err(Found::Unusable(NewIncarnation::BlockSize(manifest.block_size)));
+    }
+    if manifest.format_version != format_version(disk) {
+        return Err(Found::Unusable(NewIncarnation::Consolidation));
     }
     if manifest.is_counted != (copy_mode == CopyMode::Counted) {
         return Err(Found::Unusable(NewIncarnation::CopyMode));
@@ -125,19 +130,47 @@ impl FoundIncarnation {
     fn fill<O: Origin>(
         &mut self,
         origin: &O,
-        block_size: u32,
+        disk: &DiskConfig,
     ) -> Result<Result<(), NewIncarnation>, O::Error> {
         if let Err(reason) = self.read_image(origin)? {
             return Ok(Err(reason));
         }
-        if let Err(reason) = self.read_batches(origin, block_size)? {
+        if let Err(reason) = self.read_batches(origin, disk.block_size)? {
+            return Ok(Err(reason));
+        }
+        if let Err(reason) = self.read_holdings(origin)? {
             return Ok(Err(reason));
         }
         origin.each(source_bounds(), &mut |key, value| {
             let name = source_name(key).ok_or_else(|| damaged("a source's name"))?;
             let record = SourceRecord::decode(value).map_err(|_error| damaged("a source"))?;
             let source = record.source(name).ok_or_else(|| damaged("a source"))?;
-            self.sources.push(source);
+            self.sources.positions.push(source);
+            Ok(())
+        })
+    }
+
+    fn read_holdings<O: Origin>(
+        &mut self,
+        origin: &O,
+    ) -> Result<Result<(), NewIncarnation>, O::Error> {
+        let all = &mut self.sources.holdings;
+        origin.each(all_holdings_bounds(), &mut |key, value| {
+            let unreadable = || damaged("what a source holds");
+            let (source, rank, name) = read_holding_key(key).ok_or_else(unreadable)?;
+            let record = HoldingRecord::decode(value).map_err(|_error| unreadable())?;
+            let holding = record.holding(name).ok_or_else(unreadable)?;
+            match all.last_mut() {
+                // Keys are in order.
+                Some(last) if (last.source.as_str(), last.rank) == (source, rank) => {
+                    last.holdings.push(holding);
+                }
+                _ => all.push(PersistedHoldings {
+                    source: source.to_owned(),
+                    rank,
+                    holdings: vec![holding],
+                }),
+            }
             Ok(())
         })
     }

@@ -58,7 +58,13 @@ impl Origin for Map {
 fn disk() -> DiskConfig {
     let partition = PartitionKey::new("m", "").expect("a name");
     let address = WorkerAddress { partition, worker: WorkerId::new("w").expect("a name") };
-    DiskConfig { folder: "unused".into(), address, block_size: 4, lora_names: BTreeMap::new() }
+    DiskConfig {
+        folder: "unused".into(),
+        address,
+        block_size: 4,
+        lora_names: BTreeMap::new(),
+        is_consolidated: false,
+    }
 }
 
 fn config(copy_mode: CopyMode) -> JournalConfig {
@@ -300,8 +306,8 @@ fn what_was_written_otherwise_is_not_gone_on_from() {
     assert_eq!(found, disk().address);
     let manifest = ManifestRecord::new(&disk(), CopyMode::Set);
     let mut newer = four_blocks();
-    put_manifest(&ManifestRecord { format_version: 3, ..manifest }, &mut newer.map);
-    assert_eq!(newer.damage(), "format 3 is on disk, another version's");
+    put_manifest(&ManifestRecord { format_version: 4, ..manifest }, &mut newer.map);
+    assert_eq!(newer.damage(), "format 4 is on disk, another version's");
 }
 
 #[test]
@@ -326,9 +332,9 @@ fn sources_come_back_as_they_stood() {
     for source in [&relay, &ingest] {
         put_source(source, &mut Vec::new(), &mut written.map);
     }
-    assert_eq!(written.life().sources, [ingest, relay]);
+    assert_eq!(written.life().sources.positions, [ingest, relay]);
     begin_incarnation(Incarnation(8), 0, &mut written.map);
     let found = written.life();
-    assert_eq!((found.sources.len(), found.journal.status().held_blocks), (0, 0));
+    assert_eq!((found.sources.positions.len(), found.journal.status().held_blocks), (0, 0));
     assert_eq!(found.journal.incarnation(), Incarnation(8));
 }

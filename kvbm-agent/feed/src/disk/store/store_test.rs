@@ -29,7 +29,13 @@ fn journal() -> JournalConfig {
 fn disk(folder: &Path) -> DiskConfig {
     let partition = PartitionKey::new("m", "").expect("a name");
     let address = WorkerAddress { partition, worker: WorkerId::new("w").expect("a name") };
-    DiskConfig { folder: folder.to_owned(), address, block_size: 4, lora_names: BTreeMap::new() }
+    DiskConfig {
+        folder: folder.to_owned(),
+        address,
+        block_size: 4,
+        lora_names: BTreeMap::new(),
+        is_consolidated: false,
+    }
 }
 
 fn opened(folder: &Path, life: Incarnation) -> Opened {
@@ -45,7 +51,8 @@ fn feed(folder: &Path, life: Incarnation) -> (Feed, Vec<PersistedSource>) {
         first_sequence: 0,
         journal: journal(),
     };
-    Feed::open(config, Some(opened(folder, life))).expect("a valid source")
+    let (feed, sources) = Feed::open(config, Some(opened(folder, life))).expect("a valid source");
+    (feed, sources.positions)
 }
 
 fn source(sequence: u64) -> PersistedSource {

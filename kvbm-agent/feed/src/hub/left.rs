@@ -1,0 +1,24 @@
+use crate::consolidate::{SOURCES_MAX, SourceNumber};
+use crate::disk::PersistedSource;
+use std::collections::BTreeMap;
+
+/// What is on disk of sources that are not open yet.
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    /// Positions by name.
+    pub(super) positions: BTreeMap<String, PersistedSource>,
+    /// Places of what they hold, where they are consolidated: behind those of open sources.
+    pub(super) places: BTreeMap<String, SourceNumber>,
+}
+
+impl Left {
+    /// The place of what a source held; a further one if it has none. None if there are too many.
+    pub(super) fn place(&mut self, source: &str) -> Option<SourceNumber> {
+        if let Some(number) = self.places.get(source) {
+            return Some(*number);
+        }
+        let number = u8::try_from(self.places.len()).ok()?.checked_add(SOURCES_MAX)?;
+        self.places.insert(source.to_owned(), SourceNumber(number));
+        Some(SourceNumber(number))
+    }
+}

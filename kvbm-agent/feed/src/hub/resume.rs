@@ -1,0 +1,128 @@
+//! What an agent before this one has left on disk of its sources, and which of them take it over.
+
+use super::HubConfig;
+use super::left::Left;
+use super::source::{Gone, RankUse, Released, Resumption, Source};
+use super::sources::{Sources, consolidator};
+use crate::consolidate::{ConsolidatedSource, Naming, SourceNumber};
+use crate::disk::{NewIncarnation, PersistedSource, PersistedSources, SourceKind, Verdict};
+use kvasir_proto::types::{BlockName, CopyMode, DpRank, Tier};
+use std::mem;
+
+/// A source that is not open.
+fn absent(number: SourceNumber, name: &str) -> ConsolidatedSource {
+    // Nothing more is announced by it.
+    ConsolidatedSource { number, copy_mode: CopyMode::Set, naming: Naming::own(name) }
+}
+
+impl Sources {
+    /// From now on what sources publish is written to disk. Unless that is settled, those that are on disk are pending.
+    /// Returns whether what they held can be that of sources.
+    pub(super) fn restore(&mut self, persisted: PersistedSources, is_settled: bool) -> bool {
+        self.has_disk = true;
+        self.is_settled = is_settled;
+        let positions = persisted.positions.into_iter();
+        self.left.positions = positions.map(|source| (source.name.clone(), source)).collect();
+        let Some(consolidator) = &mut self.consolidator else {
+            return persisted.holdings.is_empty();
+        };
+        persisted.holdings.into_iter().all(|at| {
+            let place = self.left.place(&at.source);
+            if let Some(number) = place {
+                consolidator.bring_back(absent(number, &at.source), at.rank, &at.holdings);
+            }
+            place.is_some()
+        })
+    }
+
+    /// Whether a source holds a block, open or not.
+    pub(super) fn holds(&self, rank: DpRank, block: BlockName, tier: Tier) -> bool {
+        self.consolidator.as_ref().is_none_or(|all| all.is_held(rank, block, tier))
+    }
+
+    /// A new incarnation begins, before any source has published anything: nothing on disk is anybody's.
+    pub(super) fn drop_left(&mut self) {
+        self.left = Left::default();
+        self.is_settled = true;
+        let HubConfig { consolidate, .. } = self.config;
+        self.consolidator = consolidate.then(|| consolidator(&self.config, self.has_disk));
+        for source in self.open.values_mut() {
+            source.ranks.clear();
+        }
+    }
+
+    /// Sources of a kind that are on disk and not open yet.
+    pub(super) fn persisted(&self, kind: SourceKind) -> Vec<PersistedSource> {
+        let positions = self.left.positions.values();
+        positions.filter(|source| source.kind == kind).cloned().collect()
+    }
+
+    /// The position that a source continues from, if its kind and copy mode are the same as there.
+    pub(super) fn take_position(
+        &mut self,
+        name: &str,
+        copy_mode: CopyMode,
+        kind: Option<SourceKind>,
+    ) -> Option<PersistedSource> {
+        let found = self.left.positions.get(name)?;
+        let is_same = Some(found.kind) == kind && found.copy_mode == copy_mode;
+        is_same.then(|| self.left.positions.remove(name))?
+    }
+
+    /// Gives a source that has been opened what it held in an agent before this one, as far as it takes that over.
+    pub(super) fn take_holdings(&mut self, number: SourceNumber, resumption: Resumption) {
+        let Some(source) = self.open.get_mut(&number) else { return };
+        let at_rank = match resumption {
+            Resumption::Never => return,
+            Resumption::Position(_) if !source.is_pending() => return,
+            Resumption::Position(_) => None,
+            Resumption::Image(rank) => Some(rank),
+        };
+        let Some(consolidator) = &mut self.consolidator else { return };
+        let Some(&place) = self.left.places.get(&source.name) else { return };
+        consolidator.hand_over(place, source.consolidated(number), at_rank);
+        for rank in consolidator.ranks_of(number) {
+            source.ranks.entry(rank).or_insert(RankUse { batches: 0, since_clear: true });
+            self.ranks.insert(rank, number);
+        }
+    }
+
+    /// All configured sources are open: no other continues. Returns what to publish for `held` ranks, and which
+    /// sources are to be forgotten.
+    pub(super) fn begin(&mut self, held: Vec<DpRank>) -> (Gone, Vec<String>) {
+        let Left { positions, places } = mem::take(&mut self.left);
+        let forgotten: Vec<String> = positions.into_keys().collect();
+        if self.is_settled {
+            return (Gone::default(), forgotten);
+        }
+        let mut verdict = None;
+        if !self.open.values().any(Source::is_pending) {
+            // What a source holds until it tells everything anew is held all the same.
+            if !self.open.values().any(Source::holds_something) {
+                self.drop_left();
+                let verdict = Some(Verdict::NewIncarnation(NewIncarnation::NoSource));
+                return (Gone { released: Vec::new(), verdict }, forgotten);
+            }
+            self.is_settled = true;
+            verdict = Some(Verdict::Continued);
+        }
+        let released = match &mut self.consolidator {
+            Some(consolidator) => {
+                let all = places.into_iter().flat_map(|(source, number)| {
+                    let cleared = consolidator.clear(absent(number, &source)).into_iter();
+                    let of =
+                        move |(rank, changed)| Released { source: source.clone(), rank, changed };
+                    cleared.map(of)
+                });
+                all.collect()
+            }
+            None => {
+                let is_used =
+                    |rank: &DpRank| self.open.values().any(|at| at.ranks.contains_key(rank));
+                let orphans = held.into_iter().filter(|rank| !is_used(rank));
+                orphans.map(|rank| Released::whole(String::new(), rank)).collect()
+            }
+        };
+        (Gone { released, verdict }, forgotten)
+    }
+}

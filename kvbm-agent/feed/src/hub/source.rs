@@ -1,0 +1,125 @@
+//! One open source, and what comes of what it does.
+
+use super::persisted::Persisted;
+use super::report::SourceCounts;
+use crate::consolidate::{Consolidated, ConsolidatedSource, HoldingChange, Naming, SourceNumber};
+use crate::disk::{SourceKind, Verdict};
+use kvasir_proto::types::{CopyMode, DpRank, KvEvent, SourceState, SourceStatus};
+use std::collections::BTreeMap;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// An open source: its place, and which of those that had the place it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Key {
+    pub(super) number: SourceNumber,
+    pub(super) opened: u64,
+}
+
+/// How a source goes on in an agent that comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Resumption {
+    /// It does not: it ends with the agent.
+    Never,
+    /// From its position on disk, once its engine has proved that it survived.
+    Position(SourceKind),
+    /// By telling everything that it holds at its rank before anything else.
+    Image(DpRank),
+}
+
+impl Resumption {
+    /// What is on disk of its position; none if nothing is.
+    pub(super) const fn kind(self) -> Option<SourceKind> {
+        match self {
+            Self::Position(kind) => Some(kind),
+            Self::Never | Self::Image(_) => None,
+        }
+    }
+}
+
+/// What a source has published for a rank.
+#[derive(Debug, Default)]
+pub(super) struct RankUse {
+    /// Batches so far.
+    pub(super) batches: u64,
+    /// Whether any came since the last clear.
+    pub(super) since_clear: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) opened: u64,
+    pub(super) name: String,
+    pub(super) copy_mode: CopyMode,
+    /// How it names blocks, where sources are consolidated.
+    pub(super) naming: Naming,
+    pub(super) ranks: BTreeMap<DpRank, RankUse>,
+    pub(super) counts: SourceCounts,
+    /// Operations that had not been taken when it held nothing last.
+    pub(super) not_taken_before: u64,
+    pub(super) status: watch::Sender<SourceStatus<Instant>>,
+    /// What is on disk of its position; none where nothing is, or where it ends with the agent.
+    pub(super) persisted: Option<Persisted>,
+}
+
+impl Source {
+    pub(super) fn holds_something(&self) -> bool {
+        self.ranks.values().any(|at| at.since_clear)
+    }
+
+    pub(super) fn is_pending(&self) -> bool {
+        self.persisted.as_ref().is_some_and(|persisted| persisted.pending().is_some())
+    }
+
+    /// Whether it may hold blocks that were not taken.
+    pub(super) fn lacks_blocks(&self) -> bool {
+        self.counts.not_taken() > self.not_taken_before
+    }
+
+    /// How far it can be trusted: as it reports itself, and partial at best where blocks of it were not taken.
+    pub(super) fn state(&self) -> SourceState {
+        let state = self.status.borrow().state;
+        if self.lacks_blocks() { state.max(SourceState::Partial) } else { state }
+    }
+
+    /// As sources are consolidated.
+    pub(super) const fn consolidated(&self, number: SourceNumber) -> ConsolidatedSource {
+        ConsolidatedSource { number, copy_mode: self.copy_mode, naming: self.naming }
+    }
+}
+
+/// What to publish for a rank at which a source holds nothing any more.
+#[derive(Debug)]
+pub(super) struct Released {
+    /// Its name.
+    pub(super) source: String,
+    pub(super) rank: DpRank,
+    pub(super) changed: Consolidated,
+}
+
+impl Released {
+    /// A rank that had no other source.
+    pub(super) fn whole(source: String, rank: DpRank) -> Self {
+        let events = vec![KvEvent::Cleared];
+        Self { source, rank, changed: Consolidated { events, holdings: Vec::new() } }
+    }
+}
+
+/// What to publish because sources hold nothing any more.
+#[derive(Debug, Default)]
+pub(super) struct Gone {
+    pub(super) released: Vec<Released>,
+    /// What that decides; where a new incarnation begins, there is nothing to publish.
+    pub(super) verdict: Option<Verdict>,
+}
+
+/// What comes of a batch.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    /// Its number among those of its source and rank, from 0.
+    pub(super) id: u64,
+    pub(super) refused: u64,
+    pub(super) events: Vec<KvEvent>,
+    /// What changes of the source's holdings.
+    pub(super) holdings: Vec<HoldingChange>,
+}
