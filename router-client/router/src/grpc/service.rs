@@ -201,10 +201,7 @@ impl RouterService {
             },
         };
         self.metrics.rejected(&error);
-        match code {
-            ErrorCode::ResourceExhausted => retry_later(error),
-            code => failed(code, error),
-        }
+        if code == ErrorCode::ResourceExhausted { retry_later(error) } else { failed(code, error) }
     }
 
     /// Applies a report to the request, in whichever pool it is.
