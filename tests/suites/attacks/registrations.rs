@@ -142,7 +142,6 @@ async fn a_tenant_that_uses_up_its_share_leaves_others_theirs() -> Result<()> {
         worker_id: "7".to_owned(),
         model: "7".to_owned(),
         tenant: "a".to_owned(),
-        ..Default::default()
     };
     indexer.remove_worker(removed).await?;
     let (registered, _refused) = fill_tenant(siege.grpc(), "a", |n| n.to_string()).await?;
