@@ -273,7 +273,7 @@ impl BlocksOptions {
             volume: volume.map(|(volume, _)| volume),
             socket: self.blocks_socket.clone(),
             rank: self.blocks_rank,
-            storage: self.storage.check(has_nats, self.blocks_volume.is_some())?,
+            storage: self.storage.check(has_nats, self.blocks_volume.as_ref())?,
         }))
     }
 

@@ -4,7 +4,7 @@ use crate::storage::{STORAGE_INTERVAL_DEFAULT, StorageConfig};
 use clap::{ArgAction, Args};
 use kvasir_process::config::ConfigError;
 use kvasir_process::options::positive;
-use kvasir_process::text::Span;
+use kvasir_process::text::{ServerUrl, Span};
 use kvasir_proto::convert::check_location;
 use kvasir_proto::limits::STORAGE_LOCATION_BYTES_MAX;
 use serde::Serialize;
@@ -39,7 +39,7 @@ impl StorageOptions {
     pub(super) fn check(
         &self,
         has_nats: bool,
-        has_volume: bool,
+        volume: Option<&ServerUrl>,
     ) -> Result<Option<StorageConfig>, ConfigError> {
         if self.storage_events && !has_nats {
             let why = "needs nats-url: they are published there";
@@ -54,7 +54,7 @@ impl StorageOptions {
         let volume_name = self.storage_volume_name.clone();
         if let Some(name) = &volume_name {
             const FIELD: &str = "storage-volume-name";
-            if !has_volume || !self.storage_events {
+            if volume.is_none() || !self.storage_events {
                 let why = "needs blocks-volume and storage-events";
                 return Err(ConfigError::invalid(FIELD, why));
             }

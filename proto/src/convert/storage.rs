@@ -91,7 +91,7 @@ impl TryFrom<pb::StorageBatch> for StorageBatch {
         check_range("sequence", batch.sequence, 1, SEQUENCE_MAX)?;
         check_count("events", batch.events.len(), STORAGE_BATCH_EVENTS_MAX)?;
         let within =
-            |index: usize| move |error: ConvertError| error.within(&format!("events[{index}]"));
+            |index: usize| move |error: ConvertError| error.within(format!("events[{index}]"));
         let changes = batch.events.into_iter().enumerate();
         let changes = changes.map(|(at, event)| read_event(event, &location).map_err(within(at)));
         let changes = changes.collect::<Result<Vec<_>, _>>()?;

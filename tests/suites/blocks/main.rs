@@ -10,3 +10,4 @@ mod restart;
 mod saved;
 mod slow;
 mod stop;
+mod storage;
