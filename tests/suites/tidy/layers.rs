@@ -115,6 +115,17 @@ const EDGES: &[(&str, &[Edges])] = &[
         ],
     ),
     (
+        "kvbm-agent/advisor",
+        &[
+            ("state", &[]),
+            ("metrics", &["state"]),
+            ("subscriber", &["metrics", "state"]),
+            ("hook", &["metrics"]),
+            ("config", &["hook", "state"]),
+            ("app", &["config", "hook", "metrics", "state", "subscriber"]),
+        ],
+    ),
+    (
         "router-client/router",
         &[
             ("config", &[]),
@@ -281,7 +292,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("kvbm-agent::service", "config outlet digests events loads records local server"),
     (
         "kvbm-agent::broker",
-        "config error reply connection message answer loads session jetstream plain publish",
+        "config error reply connection message answer loads session jetstream plain publish storage",
     ),
     (
         "kvbm-agent::blocks",
@@ -306,8 +317,10 @@ const LAYERS: &[(&str, &str)] = &[
     (
         "proto::convert",
         "error shard shared find profile find_wire worker ingest list placement select broker blocks local digest dump \
-         load bytes",
+         load bytes storage",
     ),
+    ("kvbm-agent::storage", "config waiting outbox book"),
+    ("kvbm-agent/advisor::state", "advice tree streams rules told"),
 ];
 
 /// Modules that depend on another one directly in the same module, or crate where `inside` is empty.
