@@ -7,6 +7,7 @@
 //! - [`broker`]: batches and answers over NATS.
 //! - [`zmq`]: batches and replays as an engine publishes them: PUB and ROUTER in vLLM's wire format.
 //! - [`blocks`]: the block manager (feature `blocks`): memory, disk and volumes for what engines save.
+//! - `storage`: what the block manager stores where, for storage providers (feature `blocks`).
 //! - [`config`], [`app`]: the process.
 //! - [`agent`]: all of these for one worker: what an engine without events of its own embeds.
 
@@ -21,6 +22,9 @@ pub mod service;
 pub mod broker;
 
 pub mod zmq;
+
+#[cfg(feature = "blocks")]
+pub mod storage;
 
 #[cfg_attr(not(feature = "blocks"), path = "blocks/absent.rs")]
 pub mod blocks;

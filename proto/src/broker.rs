@@ -8,11 +8,16 @@
 //! | `kvasir.v1.local.<tenant>.<model>.<worker>.<call>` | requests to an agent's `LocalIndexer` |
 //! | `kvasir.v1.loads.<tenant>.<model>.<bucket>.<worker>` | how busy its ranks are |
 //! | `kvasir.v1.routers.<tenant>.<model>` | requests under way, among replicas of the router |
+//! | `kvasir.v1.storage.<location>.<tenant>.<model>.<worker>` | what a block manager stores and removes |
+//! | `kvasir.v1.storage-snapshots.<tenant>.<model>.<worker>` | requests for images of that |
+//! | `kvasir.v1.storage-snapshots` | the same, to all workers |
 //!
-//! In tenants, models and workers every byte except ASCII letters, digits, `-` and `_` is written as `=`
+//! In locations, tenants, models and workers every byte except ASCII letters, digits, `-` and `_` is written as `=`
 //! and two hexadecimal digits in upper case; an empty name is written as `=`.
 //!
-//! Messages on the first two subjects are `BrokerMessage`, of loads `WorkerLoad`, of routers `RouterSync`. A request to an agent is the
+//! Messages on the first two subjects are `BrokerMessage`, of loads `WorkerLoad`, of routers `RouterSync`,
+//! of storage `StorageBatch`. A request for images is empty, and has no answer but the images on the storage subjects. A
+//! request to an agent's `LocalIndexer` is the
 //! request message of the call, with a reply subject. Each part of the answer is one message there, with the headers
 //! of [`answer`].
 //!
@@ -46,6 +51,10 @@ pub const HEARTBEATS_ALL: &str = "kvasir.v1.heartbeats.>";
 pub const LOADS_ALL: &str = "kvasir.v1.loads.>";
 /// Subjects of all replicas of the router.
 pub const ROUTERS_ALL: &str = "kvasir.v1.routers.>";
+/// Subjects of all storage events.
+pub const STORAGE_ALL: &str = "kvasir.v1.storage.>";
+/// Subject on which all block managers are asked for images of what they store.
+pub const STORAGE_SNAPSHOTS: &str = "kvasir.v1.storage-snapshots";
 /// Prefix of the object stores of snapshots, one for each shard: `kvasir-snapshots-shard-I-of-N`.
 pub const SNAPSHOTS: &str = "kvasir-snapshots";
 /// The key-value bucket in which indexes publish the stream position that they have on disk.
@@ -173,6 +182,20 @@ pub fn local_subject(address: &WorkerAddress, call: LocalCall) -> String {
     format!("kvasir.v1.local.{tenant}.{model}.{worker}.{}", call.word())
 }
 
+/// Subject of what a worker's block manager stores in a location and removes from it.
+#[must_use]
+pub fn storage_subject(address: &WorkerAddress, location: &str) -> String {
+    let (Names { tenant, model, worker }, location) = (names(address), Token(location));
+    format!("kvasir.v1.storage.{location}.{tenant}.{model}.{worker}")
+}
+
+/// Subject on which a worker's block manager is asked for images of all its locations.
+#[must_use]
+pub fn storage_snapshots_subject(address: &WorkerAddress) -> String {
+    let Names { tenant, model, worker } = names(address);
+    format!("{STORAGE_SNAPSHOTS}.{tenant}.{model}.{worker}")
+}
+
 /// Subjects of the batches of a bucket's workers.
 #[must_use]
 pub fn events_of_bucket(bucket: u8) -> String {
@@ -281,6 +304,10 @@ mod tests {
         let loads = format!("kvasir.v1.loads.=.llama.{at}.w-0");
         assert_eq!(loads_subject(&plain), loads);
         assert_eq!(routers_subject(&plain.partition), "kvasir.v1.routers.=.llama");
+        let storage = storage_subject(&plain, "volume:a b");
+        assert_eq!(storage, "kvasir.v1.storage.volume=3Aa=20b.=.llama.w-0");
+        let snapshots = storage_snapshots_subject(&plain);
+        assert_eq!(snapshots, "kvasir.v1.storage-snapshots.=.llama.w-0");
         let local = local_subject(&plain, LocalCall::Dump);
         assert_eq!(local, "kvasir.v1.local.=.llama.w-0.dump");
 

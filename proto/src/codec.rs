@@ -8,8 +8,9 @@
 use crate::limits::{
     BATCH_EVENTS_MAX, BLOCK_CHECKS_MAX, BLOCK_SLOTS_MAX, BROKER_MESSAGE_BYTES_MAX,
     DUMP_CHUNK_RECORDS_MAX, GRPC_MESSAGE_BYTES_MAX, QUERY_MULTIMODAL_ITEMS_MAX,
-    QUERY_WORKER_IDS_MAX, SYNC_ITEMS_MAX, WORKER_ENDPOINTS_MAX, WORKER_LABELS_MAX,
-    WORKER_LORA_NAMES_MAX, WORKER_MEDIUM_TTLS_MAX, WORKER_RANKS_MAX, WORKER_SOURCES_MAX,
+    QUERY_WORKER_IDS_MAX, STORAGE_BATCH_EVENTS_MAX, STORAGE_METADATA_ENTRIES_MAX, SYNC_ITEMS_MAX,
+    WORKER_ENDPOINTS_MAX, WORKER_LABELS_MAX, WORKER_LORA_NAMES_MAX, WORKER_MEDIUM_TTLS_MAX,
+    WORKER_RANKS_MAX, WORKER_SOURCES_MAX,
 };
 use prost::{
     DecodeError, Message, Name,
@@ -192,7 +193,7 @@ static REQUESTS: [Bounds; 38] = [
 ];
 
 /// Messages that come over a broker.
-static BROKER_MESSAGES: [Bounds; 3] = [
+static BROKER_MESSAGES: [Bounds; 4] = [
     Bounds {
         message: "BrokerMessage",
         bytes_max: BROKER_MESSAGE_BYTES_MAX,
@@ -209,6 +210,18 @@ static BROKER_MESSAGES: [Bounds; 3] = [
         message: "RouterSync",
         bytes_max: BROKER_MESSAGE_BYTES_MAX,
         lists: &[list("items", &[4], SYNC_ITEMS_MAX)],
+    },
+    Bounds {
+        message: "StorageBatch",
+        bytes_max: BROKER_MESSAGE_BYTES_MAX,
+        lists: &[
+            list("events", &[7], STORAGE_BATCH_EVENTS_MAX),
+            list(
+                "events.extra_metadata",
+                &[7, 6],
+                STORAGE_BATCH_EVENTS_MAX * STORAGE_METADATA_ENTRIES_MAX,
+            ),
+        ],
     },
 ];
 

@@ -10,7 +10,7 @@ use prost_types::FileDescriptorSet;
 use std::{env, fs, path::Path};
 use tonic_prost_build::{Builder, Config};
 
-const FILES: [&str; 8] = [
+const FILES: [&str; 9] = [
     "kvasir/v1/types.proto",
     "kvasir/v1/indexer.proto",
     "kvasir/v1/ingest.proto",
@@ -19,6 +19,7 @@ const FILES: [&str; 8] = [
     "kvasir/v1/loads.proto",
     "kvasir/v1/router.proto",
     "kvasir/v1/block_manager.proto",
+    "kvasir/v1/storage.proto",
 ];
 
 /// Calls that the generated code does not serve.

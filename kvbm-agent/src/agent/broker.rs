@@ -1,8 +1,12 @@
 use super::AgentError;
+use crate::blocks::Blocks;
+#[cfg(feature = "blocks")]
+use crate::broker::StoragePublisher;
 use crate::broker::{BrokerConfig, BrokerStatus, LoadPublisher, NatsPublisher, answer_questions};
 use crate::load::LoadBoard;
 use crate::service::LocalIndexerService;
 use kvasir_feed::feed::Feed;
+use kvasir_process::nats::NatsServers;
 use kvasir_process::tasks::Tasks;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +18,7 @@ pub(super) struct Context<'a> {
     pub(super) feed: &'a Arc<Feed>,
     pub(super) board: &'a Arc<LoadBoard>,
     pub(super) service: &'a Arc<LocalIndexerService>,
+    pub(super) blocks: Option<&'a Arc<Blocks>>,
     pub(super) heartbeat_interval: Duration,
     pub(super) loads_interval: Duration,
 }
@@ -44,7 +49,35 @@ pub(super) fn start(
         status: Arc::clone(&status),
     };
     publishing.spawn("loads over NATS", loads.run(stop.clone()));
+    start_storage(context, &servers, publishing, stop);
     let answers = answer_questions(Arc::clone(context.service), servers, status);
     answering.spawn("LocalIndexer over NATS", answers);
     Ok(seen)
+}
+
+/// Starts to publish storage events, if the block manager has any, until `stop` is cancelled.
+#[cfg(feature = "blocks")]
+fn start_storage(
+    context: &Context<'_>,
+    servers: &NatsServers,
+    publishing: &mut Tasks,
+    stop: &CancellationToken,
+) {
+    let Some(blocks) = context.blocks else { return };
+    let address = context.feed.address().clone();
+    let publisher = StoragePublisher::new(address, Arc::clone(blocks), servers.clone());
+    if let Some(publisher) = publisher {
+        publishing.spawn("storage events", publisher.run(stop.clone()));
+    }
+}
+
+/// There is no block manager.
+#[cfg(not(feature = "blocks"))]
+const fn start_storage(
+    context: &Context<'_>,
+    _servers: &NatsServers,
+    _publishing: &mut Tasks,
+    _stop: &CancellationToken,
+) {
+    let None = context.blocks else { return };
 }

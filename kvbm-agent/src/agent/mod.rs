@@ -143,6 +143,7 @@ impl Agent {
             feed: &feed,
             board: &loads.board,
             service: &service,
+            blocks: blocks.as_ref(),
             heartbeat_interval,
             loads_interval: config.loads.min_interval,
         };

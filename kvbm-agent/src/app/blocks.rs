@@ -2,6 +2,7 @@
 
 use super::metrics::{counter, gauge};
 use crate::blocks::{Blocks, VerdictCounts};
+use crate::storage::StorageStats;
 use kvasir_blocks::{BlockTier, LaneStats, PoolStats};
 use kvasir_process::telemetry::Row;
 use kvasir_tiers::manager::ManagerMetrics;
@@ -25,6 +26,9 @@ impl Collector for BlocksMetrics {
         encode_sessions(to, &metrics)?;
         encode_transfers(to, &metrics)?;
         encode_events(to, &metrics)?;
+        if let Some(storage) = self.0.storage() {
+            encode_storage(to, &storage.stats())?;
+        }
         self.encode_gate(to)
     }
 }
@@ -184,6 +188,23 @@ fn encode_events(to: Encoder<'_, '_>, metrics: &ManagerMetrics) -> Result<(), Er
     gauge(to, "blocks_events_queued", help, alone(events.queued_events))?;
     let help = "Times that the agent's stream was too slow, and got everything again instead";
     counter(to, "blocks_event_overflows", help, alone(events.overflows))
+}
+
+fn encode_storage(to: Encoder<'_, '_>, stats: &StorageStats) -> Result<(), Error> {
+    let help = "Whether storage events are published over a connection";
+    gauge(to, "storage_connected", help, alone(stats.is_connected.into()))?;
+    let help = "Storage events published, without the blocks of images";
+    counter(to, "storage_events", help, alone(stats.events))?;
+    let help = "Batches of storage events published, of images and signs of life too";
+    counter(to, "storage_batches", help, alone(stats.batches))?;
+    counter(to, "storage_images", "Images published of all that is stored", alone(stats.images))?;
+    counter(to, "storage_image_blocks", "Blocks in them", alone(stats.image_blocks))?;
+    let help = "Storage events that wait to be published";
+    gauge(to, "storage_events_queued", help, alone(stats.queued_events))?;
+    let help = "Storage events that were not published, for an image took their place";
+    counter(to, "storage_events_dropped", help, alone(stats.dropped_events))?;
+    let help = "Times that more storage events waited than may";
+    counter(to, "storage_overflows", help, alone(stats.overflows))
 }
 
 impl BlocksMetrics {

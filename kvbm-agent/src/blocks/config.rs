@@ -1,3 +1,4 @@
+use crate::storage::StorageConfig;
 use kvasir_process::text::ServerUrl;
 use kvasir_proto::hash::HASH_SCHEME;
 use kvasir_proto::types::DpRank;
@@ -91,6 +92,8 @@ pub struct BlocksConfig {
     pub socket: Option<PathBuf>,
     /// The rank for which blocks are published.
     pub rank: DpRank,
+    /// How what is stored where is published for storage providers; none for not at all.
+    pub storage: Option<StorageConfig>,
 }
 
 impl BlocksConfig {

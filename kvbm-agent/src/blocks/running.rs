@@ -5,7 +5,10 @@ use super::source::BlockSource;
 use super::storages::{self, Opened};
 use super::volume::VolumeSearch;
 use super::{BlocksConfig, BlocksError, VerdictCounts, messages};
+use crate::storage::{Outbox, StorageBook, StorageConfig};
+use kvasir_blocks::events::Image;
 use kvasir_blocks::{BlockTier, Route};
+use kvasir_feed::feed::new_incarnation;
 use kvasir_feed::hub::{Hub, HubError};
 use kvasir_memory::shared::HEADER_BYTES;
 use kvasir_process::net::SocketFile;
@@ -32,6 +35,7 @@ pub struct Blocks {
     manager: Arc<KvBlockManager>,
     service: Arc<BlockManagerService>,
     search: Option<VolumeSearch>,
+    storage: Option<Arc<StorageBook>>,
     stop_calls: CancellationToken,
 }
 
@@ -62,10 +66,11 @@ impl Blocks {
             start_bytes: HEADER_BYTES as u64,
             stride_bytes: mapped.stride_bytes as u64,
         });
+        let storage = config.storage.clone().map(|config| Arc::new(StorageBook::new(config)));
         let stop_calls = CancellationToken::new();
         let (of_service, stop) = (Arc::clone(&manager), stop_calls.clone());
         let service = BlockManagerService::new(of_service, address, (config, arena), stop);
-        Ok((Self { manager, service: Arc::new(service), search, stop_calls }, socket))
+        Ok((Self { manager, service: Arc::new(service), search, storage, stop_calls }, socket))
     }
 
     /// Adds the service to those of a port.
@@ -88,7 +93,7 @@ impl Blocks {
     /// # Errors
     /// If the hub takes no such source.
     pub fn open_source(&self, hub: &Arc<Hub>) -> Result<BlockSource, HubError> {
-        BlockSource::open(hub, self.service.config.rank)
+        BlockSource::open(hub, self.service.config.rank, self.storage.clone())
     }
 
     /// Publishes everything through the source, then what changes, until `stop` is cancelled; then what happened before.
@@ -102,6 +107,27 @@ impl Blocks {
     ) -> Result<(), FeedTaken> {
         source.run(self.manager.events()?, stop).await;
         Ok(())
+    }
+
+    /// Where storage events wait; none if they are off.
+    #[must_use]
+    pub const fn storage(&self) -> Option<&Arc<StorageBook>> {
+        self.storage.as_ref()
+    }
+
+    /// What makes batches of storage events, under a new incarnation.
+    #[must_use]
+    pub fn outbox(&self, address: WorkerAddress, config: &StorageConfig) -> Outbox {
+        let state = self.manager.state();
+        let tiers = BlockTier::ALL.into_iter().filter(|tier| state.pool(*tier).is_some());
+        let block_bytes = self.service.config.block_bytes as u64;
+        Outbox::new(address, new_incarnation(), block_bytes, tiers, config)
+    }
+
+    /// Everything that is registered now. Takes time in proportion to that.
+    #[must_use]
+    pub fn registrations(&self) -> Image {
+        self.manager.state().events().registrations()
     }
 
     /// Finds the blocks that the volume has already, until `stop` is cancelled.

@@ -1,5 +1,6 @@
 //! What is registered where, as one more source of the agent's stream.
 
+use crate::storage::StorageBook;
 use futures::FutureExt;
 use kvasir_blocks::events::{Image, Registration};
 use kvasir_blocks::{BlockEvent, BlockIdentity, Change};
@@ -22,15 +23,21 @@ pub struct BlockSource {
     hub: Arc<Hub>,
     inlet: Inlet,
     rank: DpRank,
+    /// Who else is told.
+    storage: Option<Arc<StorageBook>>,
 }
 
 impl BlockSource {
     /// Takes its place among the agent's sources; nothing is published yet.
-    pub(super) fn open(hub: &Arc<Hub>, rank: DpRank) -> Result<Self, HubError> {
+    pub(super) fn open(
+        hub: &Arc<Hub>,
+        rank: DpRank,
+        storage: Option<Arc<StorageBook>>,
+    ) -> Result<Self, HubError> {
         // Each block is announced once in a tier and removed once, so either copy mode will do.
         let inlet = hub.open_imaged(SOURCE, hub.feed().status().copy_mode, rank)?;
         inlet.count(|counts| counts.incarnations = 1);
-        Ok(Self { hub: Arc::clone(hub), inlet, rank })
+        Ok(Self { hub: Arc::clone(hub), inlet, rank, storage })
     }
 
     /// Publishes everything, then what changes, until `stop` is cancelled; then what happened before.
@@ -55,6 +62,12 @@ impl BlockSource {
     }
 
     fn take(&self, step: FeedStep) {
+        if let Some(storage) = &self.storage {
+            match &step {
+                FeedStep::Events(events) => storage.push(events),
+                FeedStep::Image(image) => storage.lost(image.watermark),
+            }
+        }
         let events = match step {
             FeedStep::Events(events) => changes(&events),
             FeedStep::Image(image) => everything(&image),

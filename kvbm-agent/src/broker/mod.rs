@@ -10,7 +10,7 @@
 //!   is not acknowledged in time all from there are published again, each under the same message id,
 //!   so that the stream has each once and in order.
 //!
-//! Requests and loads have connections of their own, so that they never delay a batch.
+//! Requests, loads and storage events have connections of their own, so that they never delay a batch.
 
 mod answer;
 mod config;
@@ -23,9 +23,13 @@ mod plain;
 mod publish;
 mod reply;
 mod session;
+#[cfg(feature = "blocks")]
+mod storage;
 
 pub use answer::answer_questions;
 pub use config::{BrokerConfig, BrokerStatus};
 pub use kvasir_proto::broker::Delivery;
 pub use loads::LoadPublisher;
 pub use publish::NatsPublisher;
+#[cfg(feature = "blocks")]
+pub use storage::StoragePublisher;

@@ -1,5 +1,6 @@
 //! Options of the block manager.
 
+use super::StorageOptions;
 use crate::blocks::{
     ArenaBacking, BlocksConfig, DiskFile, LayoutDimensions, SLOT_ALIGNMENT_BYTES, VolumePlace,
 };
@@ -122,6 +123,10 @@ pub struct BlocksOptions {
     /// Rank of the worker for which the blocks are published
     #[arg(long, value_name = "RANK", default_value_t = 0)]
     pub blocks_rank: DpRank,
+    /// Storage events.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub storage: StorageOptions,
 }
 
 /// Where the engines' memory is, as configured.
@@ -230,6 +235,7 @@ impl BlocksOptions {
         &self,
         address: &WorkerAddress,
         block_size: u32,
+        has_nats: bool,
     ) -> Result<Option<BlocksConfig>, ConfigError> {
         let Some(host_bytes) = self.blocks_host_bytes else { return self.check_off() };
         let (layout, dimensions) = self.layout(block_size)?;
@@ -267,6 +273,7 @@ impl BlocksOptions {
             volume: volume.map(|(volume, _)| volume),
             socket: self.blocks_socket.clone(),
             rank: self.blocks_rank,
+            storage: self.storage.check(has_nats, self.blocks_volume.as_ref())?,
         }))
     }
 
@@ -282,6 +289,7 @@ impl BlocksOptions {
             ("blocks-volume-bytes", self.blocks_volume_bytes.is_some()),
             ("blocks-volume-option", !self.blocks_volume_option.is_empty()),
             ("blocks-socket", self.blocks_socket.is_some()),
+            ("storage-events", self.storage.storage_events),
         ];
         match set.iter().find(|(_, is_set)| *is_set) {
             None => Ok(None),

@@ -17,6 +17,7 @@ impl BlocksOptions {
         &self,
         _address: &WorkerAddress,
         _block_size: u32,
+        _has_nats: bool,
     ) -> Result<Option<BlocksConfig>, ConfigError> {
         Ok(None)
     }

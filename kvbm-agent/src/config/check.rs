@@ -334,9 +334,9 @@ fn blocks(
     registration: &Registration,
 ) -> Result<Option<BlocksConfig>, ConfigError> {
     let address = registration.address();
-    let Some(blocks) = options.blocks.check(&address, registration.block_size)? else {
-        return Ok(None);
-    };
+    let has_nats = options.nats.nats_url.is_some();
+    let checked = options.blocks.check(&address, registration.block_size, has_nats)?;
+    let Some(blocks) = checked else { return Ok(None) };
     let sources = options.source.len();
     if sources > 0 && !options.consolidate {
         let why = "is required with blocks-host-bytes and source: engine and block manager publish for one rank";

@@ -6,11 +6,15 @@ mod blocks;
 mod check;
 mod options;
 mod source;
+#[cfg(feature = "blocks")]
+mod storage;
 
 pub use blocks::BlocksOptions;
 pub use check::Config;
 pub use options::Options;
 pub use source::SourceSpec;
+#[cfg(feature = "blocks")]
+pub use storage::StorageOptions;
 
 use kvasir_process::config::{Action, ConfigError, Options as _, read as read_options};
 use std::ffi::OsString;

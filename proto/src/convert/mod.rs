@@ -19,6 +19,7 @@ mod profile;
 mod select;
 mod shard;
 mod shared;
+mod storage;
 mod worker;
 
 pub use blocks::{
@@ -46,6 +47,9 @@ pub use profile::{ModelType, ModelTypes, Role, WorkerProfile};
 pub use select::take_prompt;
 pub use shard::{Owner, owner, shard_info, write_owner};
 pub use shared::{age_ms, cursor, incarnation, read_cursor, state};
+pub use storage::{
+    StorageBatch, StorageBlock, StorageChange, StorageContent, StorageImagePart, check_location,
+};
 pub use worker::{
     EndpointSpec, LOCAL_INDEXER_BY_BROKER, Registration, WorkerAddress, read_medium_ttls,
 };

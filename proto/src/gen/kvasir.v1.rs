@@ -6494,3 +6494,131 @@ pub mod block_manager_client {
         }
     }
 }
+/// What a block manager stores in one location, and removes from it, for subscribers over NATS such as storage providers.
+/// Batches of one worker, location and incarnation are numbered: who misses a number asks for an image on the worker's
+/// snapshots subject. Nothing is retained and nothing waits for subscribers: what could not be published in time an image
+/// replaces.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StorageBatch {
+    /// Model of the worker, required, 1 to 256 bytes.
+    #[prost(string, tag = "1")]
+    pub model: ::prost::alloc::string::String,
+    /// Its tenant, default "".
+    #[prost(string, tag = "2")]
+    pub tenant: ::prost::alloc::string::String,
+    /// The worker, required, 1 to 256 bytes.
+    #[prost(string, tag = "3")]
+    pub worker_id: ::prost::alloc::string::String,
+    /// The location, required, 1 to 64 bytes: "host", "disk", "volume" or "volume:NAME".
+    #[prost(string, tag = "4")]
+    pub storage_location: ::prost::alloc::string::String,
+    /// Id of this run of the block manager's publisher, exactly 16 bytes. A new one begins with an image.
+    #[prost(bytes = "bytes", tag = "5")]
+    pub incarnation: ::prost::bytes::Bytes,
+    /// Number of the batch within worker, location and incarnation: 1 for the first, and 1 more for each further one.
+    #[prost(uint64, tag = "6")]
+    pub sequence: u64,
+    /// What happened, in order, at most 4,096; none for a sign of life. In an image all are STORE.
+    #[prost(message, repeated, tag = "7")]
+    pub events: ::prost::alloc::vec::Vec<StorageEvent>,
+    /// Set where the events are a part of an image: of everything that the location holds after the batch before it.
+    #[prost(message, optional, tag = "8")]
+    pub image: ::core::option::Option<StorageImage>,
+}
+impl ::prost::Name for StorageBatch {
+    const NAME: &'static str = "StorageBatch";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.StorageBatch".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.StorageBatch".into()
+    }
+}
+/// A part of an image. The parts have consecutive numbers, with no other batch between them. Blocks that are in no part
+/// are gone.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StorageImage {
+    /// The first part.
+    #[prost(bool, tag = "1")]
+    pub begins: bool,
+    /// The last part.
+    #[prost(bool, tag = "2")]
+    pub ends: bool,
+}
+impl ::prost::Name for StorageImage {
+    const NAME: &'static str = "StorageImage";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.StorageImage".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.StorageImage".into()
+    }
+}
+/// What happened to one block: about 60 bytes.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StorageEvent {
+    /// Names the block with its whole prefix.
+    #[prost(fixed64, tag = "1")]
+    pub sequence_hash: u64,
+    /// Sequence hash of the block before it; absent for the first block of a prompt.
+    #[prost(fixed64, optional, tag = "2")]
+    pub prefix_hash: ::core::option::Option<u64>,
+    /// Size of the block in bytes, at least 1.
+    #[prost(uint64, tag = "3")]
+    pub block_bytes: u64,
+    /// Where: as in the batch.
+    #[prost(string, tag = "4")]
+    pub storage_location: ::prost::alloc::string::String,
+    /// What happened, required.
+    #[prost(enumeration = "StorageEventType", tag = "5")]
+    pub event_type: i32,
+    /// Anything else, at most 8 entries with keys of 1 to 32 and values of up to 64 bytes, each key once. Agents set
+    /// "position": the number of blocks before this one.
+    #[prost(message, repeated, tag = "6")]
+    pub extra_metadata: ::prost::alloc::vec::Vec<Label>,
+}
+impl ::prost::Name for StorageEvent {
+    const NAME: &'static str = "StorageEvent";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.StorageEvent".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.StorageEvent".into()
+    }
+}
+/// What happened to a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum StorageEventType {
+    /// Refused.
+    Unspecified = 0,
+    /// It is registered there.
+    Store = 1,
+    /// It was released or evicted there.
+    Remove = 2,
+}
+impl StorageEventType {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "STORAGE_EVENT_TYPE_UNSPECIFIED",
+            Self::Store => "STORAGE_EVENT_TYPE_STORE",
+            Self::Remove => "STORAGE_EVENT_TYPE_REMOVE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "STORAGE_EVENT_TYPE_UNSPECIFIED" => Some(Self::Unspecified),
+            "STORAGE_EVENT_TYPE_STORE" => Some(Self::Store),
+            "STORAGE_EVENT_TYPE_REMOVE" => Some(Self::Remove),
+            _ => None,
+        }
+    }
+}

@@ -11,3 +11,4 @@ mod restart;
 mod saved;
 mod slow;
 mod stop;
+mod storage;

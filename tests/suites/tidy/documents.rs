@@ -41,6 +41,8 @@ fn configuration_table_is_current() {
     check("router-client/router/README.md", "router configuration", &router);
     let gateway = options_table::<kvasir_gateway::config::Options>();
     check("router-client/gateway/README.md", "gateway configuration", &gateway);
+    let advisor = options_table::<kvasir_advisor::config::Options>();
+    check("kvbm-agent/advisor/README.md", "advisor configuration", &advisor);
 }
 
 #[test]

@@ -98,13 +98,31 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("relay", &[]),
             ("ingest", &[]),
             ("load", &[]),
-            ("blocks", &[]),
+            ("storage", &[]),
+            ("blocks", &["storage"]),
             ("service", &["blocks", "ingest", "load"]),
-            ("broker", &["load", "service"]),
+            ("broker", &["blocks", "load", "service", "storage"]),
             ("zmq", &[]),
             ("agent", &["blocks", "load", "relay", "ingest", "service", "broker", "zmq"]),
-            ("config", &["agent", "blocks", "broker", "ingest", "load", "relay", "service", "zmq"]),
-            ("app", &["agent", "blocks", "broker", "config", "ingest", "load"]),
+            (
+                "config",
+                &[
+                    "agent", "blocks", "broker", "ingest", "load", "relay", "service", "storage",
+                    "zmq",
+                ],
+            ),
+            ("app", &["agent", "blocks", "broker", "config", "ingest", "load", "storage"]),
+        ],
+    ),
+    (
+        "kvbm-agent/advisor",
+        &[
+            ("state", &[]),
+            ("metrics", &["state"]),
+            ("subscriber", &["metrics", "state"]),
+            ("hook", &["metrics"]),
+            ("config", &["hook", "state"]),
+            ("app", &["config", "hook", "metrics", "state", "subscriber"]),
         ],
     ),
     (
@@ -280,7 +298,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("kvbm-agent::service", "config outlet digests events loads records local server"),
     (
         "kvbm-agent::broker",
-        "config error reply connection message answer loads session jetstream plain publish",
+        "config error reply connection message answer loads session jetstream plain publish storage",
     ),
     (
         "kvbm-agent::blocks",
@@ -308,8 +326,10 @@ const LAYERS: &[(&str, &str)] = &[
     (
         "proto::convert",
         "error shard shared find profile find_wire worker ingest list placement select broker blocks local digest dump \
-         load bytes",
+         load bytes storage",
     ),
+    ("kvbm-agent::storage", "config waiting outbox book"),
+    ("kvbm-agent/advisor::state", "advice tree streams rules told"),
 ];
 
 /// Modules that depend on another one directly in the same module, or crate where `inside` is empty.

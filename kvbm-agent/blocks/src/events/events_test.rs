@@ -66,6 +66,18 @@ fn an_overflow_asks_for_an_image_until_one_is_taken() {
 }
 
 #[test]
+fn a_further_reader_takes_nothing_from_the_queue() {
+    let events = EventManager::new(10);
+    let held = publish(&events, BlockTier::Host, 1);
+    drop(publish(&events, BlockTier::Host, 2));
+    let seen = events.registrations();
+    assert_eq!((seen.watermark, seen.registrations), (3, vec![*held.registration()]));
+    let mut read = Vec::new();
+    events.read(10, &mut read).expect("nothing is lost");
+    assert_eq!(read.len(), 3);
+}
+
+#[test]
 fn a_reader_is_woken_once_there_is_something() {
     struct Count(AtomicUsize);
     impl Wake for Count {

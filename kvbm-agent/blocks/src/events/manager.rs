@@ -3,7 +3,7 @@ use crate::identity::BlockIdentity;
 use crate::planted::{Planted, is_planted};
 use crate::tier::{BlockTier, BlockTiers};
 use kvasir_proto::types::SequenceHash;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -114,6 +114,17 @@ impl EventManager {
         book.stats.dropped_events += book.queue.len() as u64;
         book.queue.clear();
         book.is_overflowed = false;
+        Self::image_of(book)
+    }
+
+    /// The same for a further reader: the queue stays as it is, and events up to the watermark may still be in it.
+    #[must_use]
+    pub fn registrations(&self) -> Image {
+        Self::image_of(self.book.lock())
+    }
+
+    /// Sorts after the lock is given back.
+    fn image_of(book: MutexGuard<'_, Book>) -> Image {
         let watermark = book.last_number;
         let mut held: Vec<_> = book.held.values().map(|at| (at.identity, at.tiers)).collect();
         drop(book);

@@ -1,0 +1,249 @@
+//! Configuration of the process: flags, then environment, then file, then defaults; checked as a whole before any port is
+//! opened.
+
+use crate::hook::HookConfig;
+use crate::state::Rules;
+use clap::{ArgAction, Args};
+use kvasir_process::access::Guard;
+use kvasir_process::config::{self, Action, ConfigError, read as read_options};
+use kvasir_process::http::HttpConfig;
+use kvasir_process::nats::NatsServers;
+use kvasir_process::options::{NatsAccessOptions, positive};
+use kvasir_process::telemetry::{LogConfig, LogFormat};
+use kvasir_process::text::{self, ServerUrl, Span};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Most blocks that may be known.
+const BLOCKS_MAX: usize = 100_000_000;
+/// Most pieces of advice of a kind in a round.
+const ADVICE_MAX: usize = 10_000;
+/// Most commands at a time.
+const HOOKS_MAX: usize = 256;
+
+/// What may be configured, each option by flag, environment and file alike.
+#[derive(Debug, Clone, PartialEq, Args, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Options {
+    /// NATS server on which agents publish storage events, such as nats://127.0.0.1:4222; several servers of a cluster
+    /// separated by commas. Required
+    #[arg(long, hide_env_values = true, hide_default_value = true, value_name = "URL")]
+    pub nats_url: Option<ServerUrl>,
+    /// How to sign on, and what stands before all names.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub access: NatsAccessOptions,
+    /// Most blocks that are known, of about 150 bytes each: 1 to 100,000,000. Others are not taken, and asked for once
+    /// there is room
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000_000)]
+    pub blocks_max: usize,
+    /// How long a location may give no sign of life before what it has is forgotten: several times the agents'
+    /// storage-batch-interval
+    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(60))]
+    pub worker_timeout: Span,
+    /// Least time between two requests to an agent for an image of what it stores
+    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(1))]
+    pub ask_interval: Span,
+    /// How often there is advice
+    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(60))]
+    pub advice_interval: Span,
+    /// Most pieces of advice of each kind at a time, 1 to 10,000: the most urgent
+    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    pub advice_max: usize,
+    /// How long the same advice is not repeated
+    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(600))]
+    pub repeat_after: Span,
+    /// Classes of locations, fastest first, with commas between them: what stands before : in their names
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        default_value = "device,host,disk,volume"
+    )]
+    pub location_order: Vec<String>,
+    /// Uses of late from which on a block is hot, so that it should be in the fastest location: whenever it is stored, or
+    /// a block after it
+    #[arg(long, value_name = "NUMBER", default_value_t = 4.0)]
+    pub hot_uses: f64,
+    /// Time after which a use counts half as much
+    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(600))]
+    pub half_life: Span,
+    /// Time without a use after which a block is cold, so that it should move to a slower location
+    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(1_800))]
+    pub cold_after: Span,
+    /// Places that may have a block. A volume of the same name is one place
+    #[arg(long, value_name = "COUNT", default_value_t = 4)]
+    pub copies_max: usize,
+    /// Program that is run for each piece of advice, which it reads as JSON from its standard input; none if not set
+    #[arg(long, value_name = "FILE")]
+    pub hook: Option<PathBuf>,
+    /// Longest time that it runs; then it is killed
+    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(30))]
+    pub hook_timeout: Span,
+    /// How often it runs at a time, 1 to 256
+    #[arg(long, value_name = "COUNT", default_value_t = 4)]
+    pub hooks_max: usize,
+    /// Address of the HTTP side port: /metrics, /livez, /readyz, /tree
+    #[arg(long, value_name = "ADDRESS", required = false)]
+    pub http_listen: SocketAddr,
+    /// DANGEROUS: serves the side port on an address that other machines reach. It has no TLS
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = false)]
+    pub insecure: bool,
+    /// Format of the log lines, which go to standard error: text or json
+    #[arg(long, value_name = "FORMAT", default_value_t = LogFormat::Text)]
+    #[serde(serialize_with = "text::serialize")]
+    pub log_format: LogFormat,
+    /// What to log: a level, or module=level pairs separated by commas
+    #[arg(long, value_name = "FILTER", default_value = "info")]
+    pub log_filter: String,
+    /// Stop after this time at the latest
+    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(10))]
+    pub drain_timeout: Span,
+}
+
+impl config::Options for Options {
+    const PROGRAM: &'static str = "storage-advisor";
+    const ABOUT: &'static str = "Example subscriber to the storage events of Kvasir's agents: knows which KV blocks are \
+         stored where, and prints advice on promotion, demotion and compaction, one line of JSON each";
+    const EXAMPLE: &'static str = "--nats-url nats://127.0.0.1:4222";
+    const VARIABLE_PREFIX: &'static str = "KVASIR_ADVISOR_";
+    const DEFAULTS: &'static [(&'static str, &'static str)] = &[("http-listen", "127.0.0.1:9095")];
+}
+
+/// Checked options.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// What is logged, and how.
+    pub log: LogConfig,
+    /// The side port.
+    pub http: HttpConfig,
+    /// Where agents publish.
+    pub servers: NatsServers,
+    /// Most blocks that are known.
+    pub blocks_max: usize,
+    /// How long a location may be silent.
+    pub worker_timeout: Duration,
+    /// Least time between two requests to an agent.
+    pub ask_interval: Duration,
+    /// How often there is advice.
+    pub advice_interval: Duration,
+    /// How long the same advice is not repeated.
+    pub repeat_after: Duration,
+    /// Time after which a use counts half as much.
+    pub half_life: Duration,
+    /// When to advise what.
+    pub rules: Rules,
+    /// What carries advice out; none for nothing.
+    pub hook: Option<HookConfig>,
+    /// Longest time that stopping takes.
+    pub drain_timeout: Duration,
+}
+
+/// Reads the command line, the environment and the file, and checks all of it.
+///
+/// # Errors
+/// If anything cannot be read, understood or used; the error names it.
+pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Action<Config>, ConfigError> {
+    read_options::<Options, Config>(arguments, Config::check)
+}
+
+impl Config {
+    /// Checks options.
+    ///
+    /// # Errors
+    /// If one of them is missing or cannot be used; the error names it.
+    pub fn check(options: &Options) -> Result<Self, ConfigError> {
+        let Some(url) = &options.nats_url else {
+            let why = "is required: agents publish storage events there";
+            return Err(ConfigError::invalid("nats-url", why));
+        };
+        let address = options.http_listen;
+        if !options.insecure && !address.ip().is_loopback() {
+            let why = format!(
+                "{address} can be reached from other machines, and there is no TLS: set insecure to accept that, or \
+                 listen on 127.0.0.1"
+            );
+            return Err(ConfigError::invalid("http-listen", why));
+        }
+        let (format, filter) = (options.log_format, options.log_filter.clone());
+        Ok(Self {
+            log: LogConfig { format, filter, otlp_endpoint: None },
+            http: HttpConfig { listen: address, guard: Guard::default() },
+            servers: NatsServers::read(url, options.access.access())?,
+            blocks_max: within("blocks-max", options.blocks_max, BLOCKS_MAX)?,
+            worker_timeout: positive("worker-timeout", options.worker_timeout)?,
+            ask_interval: positive("ask-interval", options.ask_interval)?,
+            advice_interval: positive("advice-interval", options.advice_interval)?,
+            repeat_after: options.repeat_after.0,
+            half_life: positive("half-life", options.half_life)?,
+            rules: rules(options)?,
+            hook: hook(options)?,
+            drain_timeout: positive("drain-timeout", options.drain_timeout)?,
+        })
+    }
+}
+
+fn rules(options: &Options) -> Result<Rules, ConfigError> {
+    let order = options.location_order.clone();
+    let mut seen = BTreeSet::new();
+    if order.iter().any(|name| name.is_empty() || name.contains(':') || !seen.insert(name)) {
+        let why = "must have classes such as host, without :, each once";
+        return Err(ConfigError::invalid("location-order", why));
+    }
+    if !options.hot_uses.is_finite() || options.hot_uses <= 0.0 {
+        let why = format!("is {}, must be more than 0", options.hot_uses);
+        return Err(ConfigError::invalid("hot-uses", why));
+    }
+    Ok(Rules {
+        order,
+        hot_uses: options.hot_uses,
+        cold_after: options.cold_after.0,
+        copies_max: within("copies-max", options.copies_max, usize::MAX)?,
+        advice_max: within("advice-max", options.advice_max, ADVICE_MAX)?,
+    })
+}
+
+fn hook(options: &Options) -> Result<Option<HookConfig>, ConfigError> {
+    let timeout = positive("hook-timeout", options.hook_timeout)?;
+    let running_max = within("hooks-max", options.hooks_max, HOOKS_MAX)?;
+    let hook = |program: PathBuf| HookConfig { program, timeout, running_max };
+    Ok(options.hook.clone().map(hook))
+}
+
+fn within(field: &str, count: usize, max: usize) -> Result<usize, ConfigError> {
+    if (1..=max).contains(&count) {
+        return Ok(count);
+    }
+    Err(ConfigError::invalid(field, format!("is {count}, must be 1 to {max}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(arguments: &[&str]) -> Result<Action<Config>, ConfigError> {
+        let program = std::iter::once("storage-advisor").chain(arguments.iter().copied());
+        read(program.map(OsString::from))
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        let url = "--nats-url=nats://127.0.0.1:4222";
+        assert!(matches!(check(&[url]), Ok(Action::Run(_))));
+        for (arguments, expected) in [
+            (&[][..], "nats-url: is required"),
+            (&[url, "--http-listen=0.0.0.0:1"], "http-listen: 0.0.0.0:1 can be reached"),
+            (&[url, "--blocks-max=0"], "blocks-max: is 0, must be 1 to"),
+            (&[url, "--location-order=host,host"], "location-order: must have classes"),
+            (&[url, "--hot-uses=NaN"], "hot-uses: is NaN, must be more than 0"),
+            (&[url, "--hook-timeout=0s"], "hook-timeout: is 0s, must be longer"),
+        ] {
+            let error = check(arguments).expect_err(expected).to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Entry of the process: configuration, then the advisor. Nothing else.
+
+use kvasir_advisor::app;
+use kvasir_advisor::config::{self, Options};
+use kvasir_process::entry;
+use mimalloc::MiMalloc;
+use std::env;
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+fn main() -> ExitCode {
+    let read = config::read(env::args_os());
+    entry::main::<Options, _, _, _>(read, |config| &config.log, app::run)
+}

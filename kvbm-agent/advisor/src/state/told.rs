@@ -1,0 +1,35 @@
+use super::advice::{Advice, AdviceKind};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Most pieces of advice that are remembered, so that they are not repeated.
+pub const TOLD_MAX: usize = 65_536;
+
+/// Advice that was given of late.
+#[derive(Debug, Default)]
+pub struct Told {
+    until: BTreeMap<(AdviceKind, String, String, String), Duration>,
+}
+
+impl Told {
+    /// Leaves what was not told within `repeat_after`, which counts as told from now on. With [`TOLD_MAX`] remembered, new
+    /// advice waits.
+    pub fn new_only(
+        &mut self,
+        mut advice: Vec<Advice>,
+        now: Duration,
+        repeat_after: Duration,
+    ) -> Vec<Advice> {
+        self.until.retain(|_, until| *until > now);
+        advice.retain(|at| {
+            let (worker, block) = (at.worker.clone(), at.sequence_hash.clone());
+            let key = (at.kind, worker, at.from.clone(), block);
+            if self.until.contains_key(&key) || self.until.len() >= TOLD_MAX {
+                return false;
+            }
+            self.until.insert(key, now.saturating_add(repeat_after));
+            true
+        });
+        advice
+    }
+}

@@ -1,0 +1,70 @@
+//! Options of storage events.
+
+use crate::storage::{STORAGE_INTERVAL_DEFAULT, StorageConfig};
+use clap::{ArgAction, Args};
+use kvasir_process::config::ConfigError;
+use kvasir_process::options::positive;
+use kvasir_process::text::{ServerUrl, Span};
+use kvasir_proto::convert::check_location;
+use kvasir_proto::limits::STORAGE_LOCATION_BYTES_MAX;
+use serde::Serialize;
+use std::time::Duration;
+
+/// Longest interval: subscribers hear nothing for that long.
+const INTERVAL_MAX: Duration = Duration::from_secs(60);
+/// What stands before the name of a volume.
+const VOLUME: &str = "volume:";
+
+/// What the block manager stores where, over NATS for storage providers.
+#[derive(Debug, Clone, PartialEq, Eq, Args, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct StorageOptions {
+    /// Whether what the block manager stores and removes in each tier is published over NATS, for storage providers;
+    /// needs blocks-host-bytes and nats-url
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = false)]
+    pub storage_events: bool,
+    /// How long such an event waits for others, at most 60s; 2048 that wait do not wait longer
+    #[arg(long, value_name = "TIME", default_value_t = Span(STORAGE_INTERVAL_DEFAULT))]
+    pub storage_batch_interval: Span,
+    /// Name of blocks-volume in these events, the same for all agents that share it, of at most 57 bytes
+    #[arg(long, value_name = "NAME")]
+    pub storage_volume_name: Option<String>,
+}
+
+impl StorageOptions {
+    /// How they are published; none if they are off.
+    ///
+    /// # Errors
+    /// If an option cannot be used; the error names it.
+    pub(super) fn check(
+        &self,
+        has_nats: bool,
+        volume: Option<&ServerUrl>,
+    ) -> Result<Option<StorageConfig>, ConfigError> {
+        if self.storage_events && !has_nats {
+            let why = "needs nats-url: they are published there";
+            return Err(ConfigError::invalid("storage-events", why));
+        }
+        let interval = positive("storage-batch-interval", self.storage_batch_interval)?;
+        if interval > INTERVAL_MAX {
+            let (given, limit) = (self.storage_batch_interval, Span(INTERVAL_MAX));
+            let why = format!("is {given}, must be {limit} or less");
+            return Err(ConfigError::invalid("storage-batch-interval", why));
+        }
+        let volume_name = self.storage_volume_name.clone();
+        if let Some(name) = &volume_name {
+            const FIELD: &str = "storage-volume-name";
+            if volume.is_none() || !self.storage_events {
+                let why = "needs blocks-volume and storage-events";
+                return Err(ConfigError::invalid(FIELD, why));
+            }
+            if name.is_empty() || check_location(FIELD, &format!("{VOLUME}{name}")).is_err() {
+                let limit = STORAGE_LOCATION_BYTES_MAX - VOLUME.len();
+                let why =
+                    format!("must have 1 to {limit} bytes, and no character that is not shown");
+                return Err(ConfigError::invalid(FIELD, why));
+            }
+        }
+        Ok(self.storage_events.then_some(StorageConfig { interval, volume_name }))
+    }
+}
