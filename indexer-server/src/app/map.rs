@@ -120,12 +120,7 @@ pub(super) async fn register_configured(
             Err(IngestError::WrongShard(wrong)) => {
                 tracing::info!(worker = %wrong.worker, owner = wrong.owner, "belongs to another shard");
             }
-            Err(
-                error @ (IngestError::Partition(_)
-                | IngestError::TooManyWorkers
-                | IngestError::TooManyBytes { .. }
-                | IngestError::TooManySockets { .. }),
-            ) => {
+            Err(error @ (IngestError::Partition(_) | IngestError::Exhausted(_))) => {
                 leave_out(ingest, registration, &error);
             }
             Err(error) => return Err((registration.worker.to_string(), error)),

@@ -16,6 +16,7 @@ use kvasir_process::{
     http::HttpConfig,
     options::{ProcessConfig, count, dialled, positive},
     port::{CONNECTION_CALLS_MAX, PortConfig},
+    shares::LargestShare,
     telemetry::LogConfig,
     text::ByteCount,
 };
@@ -207,5 +208,9 @@ fn index(options: &Options) -> Result<IndexConfig, ConfigError> {
         return Err(ConfigError::invalid("max-index-bytes", why));
     }
     let fixed_bytes_max = bytes_max.map(|bytes| bytes / FIXED_FRACTION);
-    Ok(IndexConfig { shards: counted, bytes_max, fixed_bytes_max })
+    let tenant_share = LargestShare::new(options.tenant_share).ok_or_else(|| {
+        let why = format!("is {}, must be 0.001 to 1", options.tenant_share);
+        ConfigError::invalid("tenant-share", why)
+    })?;
+    Ok(IndexConfig { shards: counted, bytes_max, fixed_bytes_max, tenant_share })
 }

@@ -89,6 +89,10 @@ pub struct Options {
     /// most of them those that expire first are dropped
     #[arg(long, value_name = "SHARE", default_value_t = 0.8)]
     pub speculative_keep_ratio: f64,
+    /// Largest part of the limits on models, workers, sockets for endpoints and bytes of registrations that one tenant
+    /// may take, 0.001 to 1: below 1, a tenant that uses up its own leaves the others theirs
+    #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
+    pub tenant_share: f64,
     /// Limit of concurrent unary requests, over all connections; more are refused
     #[arg(long, value_name = "COUNT", default_value_t = 1_024)]
     pub max_in_flight: usize,

@@ -154,6 +154,8 @@ fn every_refusal_names_the_option() {
     check(&["--speculative-blocks-max", "9"], "speculative-blocks-max: is 9, must be 65536 to");
     check(&["--speculative-keep-ratio", "1.1"], "speculative-keep-ratio: is 1.1, must be 0 to 1");
     check(&["--speculative-keep-ratio", "NaN"], "speculative-keep-ratio: is NaN, must be 0 to 1");
+    check(&["--tenant-share", "0"], "tenant-share: is 0, must be 0.001 to 1");
+    check(&["--tenant-share", "2"], "tenant-share: is 2, must be 0.001 to 1");
     check(&["--replay-concurrency", "0"], "replay-concurrency: is 0");
     check(&["--drain-timeout", "0s"], "drain-timeout: is 0s, must be longer");
     check(&["--otlp-endpoint", "host"], "otlp-endpoint: \"host\" must be host:port, http://host");

@@ -1,4 +1,4 @@
-use super::limits::ENDPOINT_SOCKETS_MAX;
+use super::exhausted::RegistrationsExhausted;
 use crate::partitions::{Partition, PartitionError, WriterGone};
 use kvasir_engine::{
     recover::{PAST_INCARNATIONS_KEPT, PAST_INCARNATIONS_MAX},
@@ -8,7 +8,6 @@ use kvasir_index::IndexError;
 use kvasir_proto::{
     code::ErrorCode,
     convert::{TooManyBlocks, WorkerAddress},
-    limits::{REGISTRATIONS_BYTES_MAX, WORKERS_MAX},
     shard::WrongShard,
 };
 
@@ -107,34 +106,9 @@ pub enum IngestError {
     /// The prompt of a placement is too long.
     #[error(transparent)]
     TooManyBlocks(#[from] TooManyBlocks),
-    /// There are too many workers.
-    #[error("the server has {WORKERS_MAX} workers, the limit: remove some first")]
-    TooManyWorkers,
-    /// Its registration is too large beside those of other workers.
-    #[error(
-        "the registration takes {requested} bytes, and {free} of {REGISTRATIONS_BYTES_MAX} are left for all workers: \
-         shorten lora_names and labels, or remove workers first"
-    )]
-    TooManyBytes {
-        /// So many.
-        requested: usize,
-        /// Those that are left.
-        free: usize,
-    },
-    /// Its endpoints need too many sockets.
-    #[error(
-        "endpoints need {requested} sockets, and {free} are left: the server may have {limit} of them, half \
-         of its limit of open files and at most {ENDPOINT_SOCKETS_MAX}. Raise the former (ulimit -n, LimitNOFILE= of \
-         systemd), remove workers first, or run agents beside the engines"
-    )]
-    TooManySockets {
-        /// So many.
-        requested: usize,
-        /// Those that are left.
-        free: usize,
-        /// All that there may be.
-        limit: usize,
-    },
+    /// A limit leaves too little for the registration.
+    #[error(transparent)]
+    Exhausted(#[from] RegistrationsExhausted),
     /// The index refuses.
     #[error(transparent)]
     Index(#[from] IndexError),
@@ -173,10 +147,7 @@ impl IngestError {
             Self::Endpoint { .. } | Self::Medium { .. } | Self::TooManyBlocks(_) => {
                 ErrorCode::InvalidArgument
             }
-            Self::TooManyIncarnations { .. }
-            | Self::TooManyWorkers
-            | Self::TooManyBytes { .. }
-            | Self::TooManySockets { .. } => ErrorCode::ResourceExhausted,
+            Self::TooManyIncarnations { .. } | Self::Exhausted(_) => ErrorCode::ResourceExhausted,
             Self::Index(IndexError::DuplicateSource { .. }) => ErrorCode::FailedPrecondition,
             Self::Index(IndexError::TooMany { .. } | IndexError::NoRoom { .. }) => {
                 ErrorCode::ResourceExhausted

@@ -1,14 +1,16 @@
 use super::{
-    Count, ENDPOINT_SOCKETS_MAX, IngestConfig, IngestError, IngestMetrics,
+    Count, ENDPOINT_SOCKETS_MAX, IngestConfig, IngestError, IngestMetrics, RegistrationsExhausted,
+    Scarce,
     link::{Link, LinkPlan},
     local::LocalIndexers,
     ownership::Ownership,
     turns::Turns,
-    worker::{Links, Worker},
+    worker::{Links, Room, Worker},
 };
 use crate::partitions::{Origin, Partitions, RegisteredBy, ResumedSource, Speculation, Writer};
 use dashmap::DashMap;
 use kvasir_engine::link::Common;
+use kvasir_process::shares::SharedLimit;
 use kvasir_proto::{
     convert::{ListQuery, Registration, WorkerAddress},
     limits::{REGISTRATIONS_BYTES_MAX, WORKERS_MAX},
@@ -21,7 +23,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
 };
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Mutex, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::Instrument;
 
@@ -42,11 +44,10 @@ pub struct Ingest {
     /// Held while the set of workers changes: registrations and removals are rare and atomic.
     pub(super) control: Mutex<()>,
     pub(super) links: Common,
-    /// Sockets of endpoints that there may still be, and how many in all.
-    pub(super) sockets: Arc<Semaphore>,
-    /// Bytes of registrations that are left.
-    registration_bytes: Arc<Semaphore>,
-    sockets_max: usize,
+    workers_limit: SharedLimit,
+    /// Sockets of endpoints.
+    sockets: SharedLimit,
+    registration_bytes: SharedLimit,
     /// Agents to ask for what streams lack.
     pub(super) local_indexers: Option<Arc<dyn LocalIndexers>>,
     pub(super) turns: Arc<Turns>,
@@ -78,6 +79,9 @@ impl Ingest {
         let links = Common::new(config.replay_concurrency);
         let turns = Arc::new(Turns::new(config.dump_concurrency, origin));
         let ownership = Ownership::new(config.shard.clone());
+        let shared = |max| SharedLimit::new(max, partitions.config().tenant_share);
+        let (workers_limit, sockets) = (shared(WORKERS_MAX), shared(ENDPOINT_SOCKETS_MAX));
+        let registration_bytes = shared(REGISTRATIONS_BYTES_MAX);
         Self {
             config,
             partitions,
@@ -91,9 +95,9 @@ impl Ingest {
             input_paused: AtomicBool::new(false),
             control: Mutex::default(),
             links,
-            sockets: Arc::new(Semaphore::new(ENDPOINT_SOCKETS_MAX)),
-            registration_bytes: Arc::new(Semaphore::new(REGISTRATIONS_BYTES_MAX)),
-            sockets_max: ENDPOINT_SOCKETS_MAX,
+            workers_limit,
+            sockets,
+            registration_bytes,
             local_indexers: None,
             turns,
             cancel: CancellationToken::new(),
@@ -111,7 +115,8 @@ impl Ingest {
     #[must_use]
     pub fn limited(self, sockets_max: usize) -> Self {
         let sockets_max = sockets_max.min(ENDPOINT_SOCKETS_MAX);
-        Self { sockets: Arc::new(Semaphore::new(sockets_max)), sockets_max, ..self }
+        let sockets = SharedLimit::new(sockets_max, self.partitions.config().tenant_share);
+        Self { sockets, ..self }
     }
 
     /// Pauses the input while workers cannot reach the server for reasons that are not theirs: the broker is
@@ -305,36 +310,29 @@ impl Ingest {
         by: RegisteredBy,
     ) -> Result<(Worker, Vec<LinkPlan>), IngestError> {
         self.check_shard(&registration.worker)?;
-        if self.workers.len() >= WORKERS_MAX {
-            return Err(IngestError::TooManyWorkers);
-        }
         let plans = LinkPlan::all(&registration, &self.config)?;
-        let room = [self.take_sockets(&registration)?, self.take_bytes(&registration)?];
+        let room = self.take_room(&registration)?;
         let partition =
             self.partitions.get_or_create(&registration.partition, registration.block_size)?;
         let cancel = self.cancel.child_token();
         Ok((Worker::new(registration, by, partition, cancel, room), plans))
     }
 
-    fn take_sockets(&self, of: &Registration) -> Result<OwnedSemaphorePermit, IngestError> {
-        let requested = of.endpoints.iter().map(|at| 1 + usize::from(at.replay.is_some())).sum();
-        // There are at most two for each of WORKER_ENDPOINTS_MAX endpoints.
-        let count = u32::try_from(requested).unwrap_or(u32::MAX);
-        let taken = Arc::clone(&self.sockets).try_acquire_many_owned(count);
-        taken.map_err(|_too_few| {
-            let (free, limit) = (self.sockets.available_permits(), self.sockets_max);
-            IngestError::TooManySockets { requested, free, limit }
-        })
-    }
-
-    fn take_bytes(&self, of: &Registration) -> Result<OwnedSemaphorePermit, IngestError> {
-        let requested = of.bytes();
-        let count = u32::try_from(requested).unwrap_or(u32::MAX);
-        let taken = Arc::clone(&self.registration_bytes).try_acquire_many_owned(count);
-        taken.map_err(|_too_few| {
-            let free = self.registration_bytes.available_permits();
-            IngestError::TooManyBytes { requested, free }
-        })
+    fn take_room(&self, of: &Registration) -> Result<Room, IngestError> {
+        let tenant = of.partition.tenant();
+        let take = |limit: &SharedLimit, what, requested| {
+            let taken = limit.take(tenant, requested);
+            taken.map_err(|limit| {
+                let tenant = tenant.into();
+                RegistrationsExhausted { what, requested, tenant, limit }
+            })
+        };
+        let sockets = of.endpoints.iter().map(|at| 1 + usize::from(at.replay.is_some())).sum();
+        Ok([
+            take(&self.workers_limit, Scarce::Workers, 1)?,
+            take(&self.sockets, Scarce::Sockets, sockets)?,
+            take(&self.registration_bytes, Scarce::Bytes, of.bytes())?,
+        ])
     }
 
     /// Adds the sources of a worker's endpoints that are not resumed, then starts the tasks of all. Returns

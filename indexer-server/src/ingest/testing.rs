@@ -11,7 +11,7 @@ use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
 /// One shard, no workers.
 pub(super) fn ingest() -> Ingest {
-    let config = IndexConfig { shards: NonZeroUsize::MIN, bytes_max: None, fixed_bytes_max: None };
+    let config = IndexConfig::new(NonZeroUsize::MIN);
     let partitions = Arc::new(Partitions::new(config, kvasir_index::Limits::default()));
     let mut registry = Registry::default();
     let metrics = IndexMetrics::register(&mut registry, Arc::clone(&partitions));

@@ -1,6 +1,7 @@
 use super::{IngestError, push_source::PushSource};
 use crate::partitions::{IndexedSource, Origin, Partition, RegisteredBy};
 use crossbeam_utils::atomic::AtomicCell;
+use kvasir_process::shares::TakenShare;
 use kvasir_proto::{
     convert::{Registration, WorkerAddress},
     types::{PartitionKey, WorkerId},
@@ -16,7 +17,7 @@ use std::{
 };
 use tokio::{
     select,
-    sync::{Mutex, OwnedSemaphorePermit, SetOnce},
+    sync::{Mutex, SetOnce},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
@@ -45,15 +46,15 @@ pub(super) struct Worker {
     pub(super) restored: SetOnce<()>,
 }
 
-/// Sockets and bytes that a worker takes.
-pub(super) type Room = [OwnedSemaphorePermit; 2];
+/// What a worker takes of the limits: a worker, sockets, bytes.
+pub(super) type Room = [TakenShare; 3];
 
 /// Tasks and sources of a worker's endpoints.
 #[derive(Debug, Default)]
 pub(super) struct Links {
     pub(super) tasks: JoinSet<()>,
     pub(super) sources: Vec<IndexedSource>,
-    /// Counts their sockets, and the bytes of the registration, among those that the server may have.
+    /// Counts the worker, their sockets and the bytes of the registration among those that there may be.
     _room: Option<Room>,
 }
 

@@ -5,6 +5,7 @@ use super::{
 };
 use dashmap::DashMap;
 use kvasir_index::{Limits, PlacedMatch, PlacedScratch, Stats};
+use kvasir_process::shares::{Exhausted, SharedLimit, TakenShare};
 use kvasir_proto::{
     code::ErrorCode,
     hash::bucket,
@@ -31,10 +32,12 @@ pub struct Partition {
     restoring: Restoring,
     /// Workers that are registered, whether or not anything feeds them.
     registered: AtomicU64,
+    /// Counts among the partitions that there may be.
+    _counted: TakenShare,
 }
 
 impl Partition {
-    fn new(key: PartitionKey, block_size: u32, server: &Partitions) -> Self {
+    fn new(key: PartitionKey, block_size: u32, server: &Partitions, counted: TakenShare) -> Self {
         let shard = |number| Arc::new(Shard::new(number, server.limits, &server.budget));
         let shards = (0..server.config.shards.get()).map(shard);
         Self {
@@ -44,6 +47,7 @@ impl Partition {
             speculative: Layer::default(),
             restoring: Restoring::default(),
             registered: AtomicU64::new(0),
+            _counted: counted,
         }
     }
 
@@ -191,6 +195,17 @@ pub enum PartitionError {
     /// There are too many.
     #[error("the server has {PARTITIONS_MAX} partitions, the limit")]
     TooMany,
+    /// Its tenant has too many.
+    #[error(
+        "tenant {tenant:?} has {max} models, its share of the limit: remove workers of others first, or raise \
+         --tenant-share"
+    )]
+    TooManyOfTenant {
+        /// The tenant.
+        tenant: Box<str>,
+        /// So many it may have.
+        max: usize,
+    },
 }
 
 impl PartitionError {
@@ -199,7 +214,9 @@ impl PartitionError {
     pub const fn code(&self) -> ErrorCode {
         match self {
             Self::BlockSize { .. } => ErrorCode::FailedPrecondition,
-            Self::TooMany | Self::NoRoom => ErrorCode::ResourceExhausted,
+            Self::TooMany | Self::TooManyOfTenant { .. } | Self::NoRoom => {
+                ErrorCode::ResourceExhausted
+            }
         }
     }
 }
@@ -211,6 +228,7 @@ pub struct Partitions {
     config: IndexConfig,
     limits: Limits,
     budget: Arc<Budget>,
+    counted: SharedLimit,
 }
 
 impl Partitions {
@@ -218,7 +236,8 @@ impl Partitions {
     #[must_use]
     pub fn new(config: IndexConfig, limits: Limits) -> Self {
         let budget = Arc::new(Budget::new(config.bytes_max, config.fixed_bytes_max));
-        Self { map: DashMap::new(), config, limits, budget }
+        let counted = SharedLimit::new(PARTITIONS_MAX, config.tenant_share);
+        Self { map: DashMap::new(), config, limits, budget, counted }
     }
 
     /// Their configuration.
@@ -259,15 +278,15 @@ impl Partitions {
         key: &PartitionKey,
         block_size: u32,
     ) -> Result<Arc<Partition>, PartitionError> {
-        let full = self.map.len() >= PARTITIONS_MAX;
         let bytes = self.config.shards.get() * SHARD_BYTES;
         let has_room = self.budget.room().is_none_or(|room| room >= bytes);
         let entry = match self.map.entry(key.clone()) {
             dashmap::Entry::Occupied(entry) => Arc::clone(entry.get()),
-            dashmap::Entry::Vacant(_) if full => return Err(PartitionError::TooMany),
             dashmap::Entry::Vacant(_) if !has_room => return Err(PartitionError::NoRoom),
             dashmap::Entry::Vacant(entry) => {
-                let partition = Partition::new(key.clone(), block_size, self);
+                let counted = self.counted.take(key.tenant(), 1);
+                let counted = counted.map_err(|lacks| too_many(key, lacks))?;
+                let partition = Partition::new(key.clone(), block_size, self, counted);
                 Arc::clone(&entry.insert(Arc::new(partition)))
             }
         };
@@ -292,5 +311,14 @@ impl Partitions {
         let mut list: Vec<_> = self.map.iter().map(|entry| Arc::clone(&entry)).collect();
         list.sort_by(|a, b| a.key.cmp(&b.key));
         list
+    }
+}
+
+fn too_many(key: &PartitionKey, lacks: Exhausted) -> PartitionError {
+    let (tenant, max) = (key.tenant().into(), lacks.max);
+    if lacks.is_share {
+        PartitionError::TooManyOfTenant { tenant, max }
+    } else {
+        PartitionError::TooMany
     }
 }

@@ -55,7 +55,7 @@ impl Flood {
 
 fn partitions(shards: usize) -> Arc<Partitions> {
     let shards = NonZeroUsize::new(shards).expect("some shards");
-    let config = IndexConfig { shards, bytes_max: Some(LIMIT), fixed_bytes_max: None };
+    let config = IndexConfig { bytes_max: Some(LIMIT), ..IndexConfig::new(shards) };
     Arc::new(Partitions::new(config, Limits::default()))
 }
 
@@ -132,7 +132,7 @@ fn a_partition_that_is_gone_is_not_counted() {
 #[test]
 fn what_cannot_be_kept_within_the_limit_does_not_stop_the_writer() {
     let (shards, fixed_bytes_max) = (NonZeroUsize::MIN, None);
-    let config = IndexConfig { shards, bytes_max: Some(1), fixed_bytes_max };
+    let config = IndexConfig { bytes_max: Some(1), fixed_bytes_max, ..IndexConfig::new(shards) };
     let partitions = Arc::new(Partitions::new(config, Limits::default()));
     let mut relief = Relief::new(Arc::clone(&partitions));
     let mut flood = Flood::new(&partitions, "m");

@@ -112,7 +112,7 @@ fn whole() -> Vec<Part> {
 }
 
 fn start() -> (Arc<Partitions>, Writer, WriterThreads) {
-    let config = IndexConfig { shards: NonZeroUsize::MIN, bytes_max: None, fixed_bytes_max: None };
+    let config = IndexConfig::new(NonZeroUsize::MIN);
     let partitions = Arc::new(Partitions::new(config, Limits::default()));
     let metrics = IndexMetrics::register(&mut Registry::default(), Arc::clone(&partitions));
     let (writer, threads) = start_writers(&partitions, &metrics).expect("a thread");

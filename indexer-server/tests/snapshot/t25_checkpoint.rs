@@ -70,10 +70,7 @@ fn position(sequence: u64) -> StreamPosition {
 impl Server {
     async fn start(folder: &Path) -> Self {
         let limits = Limits { changes: Some(ChangeLimits::default()), ..Limits::default() };
-        let partitions = Arc::new(Partitions::new(
-            IndexConfig { shards: NonZeroUsize::MIN, bytes_max: None, fixed_bytes_max: None },
-            limits,
-        ));
+        let partitions = Arc::new(Partitions::new(IndexConfig::new(NonZeroUsize::MIN), limits));
         let mut registry = Registry::default();
         let metrics = IndexMetrics::register(&mut registry, Arc::clone(&partitions));
         let (writer, _threads) = start_writers(&partitions, &metrics).expect("threads");

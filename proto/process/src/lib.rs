@@ -10,6 +10,7 @@
 //! - [`net`]: connections with a limit.
 //! - [`access`]: who may call, and what they may name.
 //! - [`quota`]: how much callers may ask.
+//! - [`shares`]: limits of which each tenant or caller may take a part.
 //! - [`tls`]: connections of a port, plain or over TLS.
 //! - [`port`]: a gRPC port.
 //! - [`outlet`]: streams of answers.
@@ -41,6 +42,8 @@ pub mod net;
 pub mod access;
 
 pub mod quota;
+
+pub mod shares;
 
 pub mod tls;
 

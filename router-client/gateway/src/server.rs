@@ -20,6 +20,7 @@ use kvasir_process::net::{
     ConnectionLimits, ConnectionMetrics, LimitedListener, Patience, Peer, PeerLimits, Reasons,
 };
 use kvasir_process::quota::Quota;
+use kvasir_process::shares::{LargestShare, SharedLimit, TakenShare};
 use kvasir_process::tls::{Accepting, warn_if_open};
 use kvasir_tls::{Protocol, ServerTls};
 use serde_json::Value;
@@ -41,6 +42,8 @@ const PATIENCE: Patience = Patience {
     untaken: Duration::from_secs(60),
 };
 
+/// Most bytes of the bodies of all requests under way, at most half of them of one identity.
+const BODIES_BYTES_MAX: usize = 1 << 30;
 /// Most bytes that are read of a body that is too long.
 const DISCARDED_BYTES_MAX: usize = 64 << 20;
 
@@ -62,6 +65,7 @@ struct Server {
     gateway: Arc<Gateway>,
     limits: ServerLimits,
     places: Arc<Semaphore>,
+    bodies: Arc<SharedLimit>,
 }
 
 /// Serves until `stop` is cancelled and the requests under way are answered.
@@ -85,7 +89,8 @@ pub async fn serve(
     let mut accepting =
         Accepting::new(listener, guard.tls.clone().map(|tls| (tls, Protocol::Http1)));
     let places = Arc::new(Semaphore::new(limits.in_flight));
-    let server = Server { gateway: Arc::clone(&gateway), limits, places };
+    let bodies = Arc::new(SharedLimit::new(BODIES_BYTES_MAX, LargestShare::HALF));
+    let server = Server { gateway: Arc::clone(&gateway), limits, places, bodies };
     let pages = Router::new()
         .route(Kind::Chat.path(), post(chat))
         .route(Kind::Completion.path(), post(completion))
@@ -190,13 +195,20 @@ fn json(value: &Value) -> Response {
     response
 }
 
-/// Reads a body. What is too long is read to its end, too, or the client would never see why it was refused.
-async fn read(mut body: Body, bytes_max: usize) -> Result<Bytes, ApiError> {
+/// Reads a body, and counts its bytes. What is too long is read to its end, too, or the client would never see why it was
+/// refused.
+async fn read(
+    mut body: Body,
+    bytes_max: usize,
+    take: impl Fn(usize) -> Result<TakenShare, ApiError>,
+) -> Result<(Bytes, TakenShare), ApiError> {
     let (mut kept, mut discarded) = (Vec::new(), 0);
+    let mut counted = take(0)?;
     while let Some(frame) = body.frame().await {
         let broken = |error| ApiError::malformed(format!("The body cannot be read: {error}"));
         let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
         if discarded == 0 && kept.len() + data.len() <= bytes_max {
+            counted.merge(take(data.len())?);
             kept.extend_from_slice(&data);
             continue;
         }
@@ -206,7 +218,7 @@ async fn read(mut body: Body, bytes_max: usize) -> Result<Bytes, ApiError> {
             break;
         }
     }
-    if discarded > 0 { Err(ApiError::too_large(bytes_max)) } else { Ok(kept.into()) }
+    if discarded > 0 { Err(ApiError::too_large(bytes_max)) } else { Ok((kept.into(), counted)) }
 }
 
 impl Server {
@@ -225,7 +237,7 @@ impl Server {
             let why = format!("{} requests are under way already", self.limits.in_flight);
             return self.refuse(ApiError::overloaded(why));
         };
-        let body = match self.body(request).await {
+        let (body, counted) = match self.body(request, caller.name()).await {
             Ok(body) => body,
             Err(error) => return self.refuse(error),
         };
@@ -238,15 +250,19 @@ impl Server {
         // The place is the request's until its answer has been sent.
         response.map(|body| {
             let held = body.map_frame(move |frame| {
-                let _held = &place;
+                let _held = (&place, &counted);
                 frame
             });
             Body::new(held)
         })
     }
 
-    async fn body(&self, request: Request) -> Result<Bytes, ApiError> {
-        let reading = read(request.into_body(), self.limits.body_bytes);
+    async fn body(&self, request: Request, caller: &str) -> Result<(Bytes, TakenShare), ApiError> {
+        let take = |bytes| {
+            let full = "the bodies of requests under way are too large together";
+            self.bodies.take(caller, bytes).map_err(|_few| ApiError::overloaded(full))
+        };
+        let reading = read(request.into_body(), self.limits.body_bytes, take);
         let body = timeout(self.limits.body_timeout, reading).await;
         body.map_err(|_late| ApiError::too_slow())?
     }

@@ -82,6 +82,7 @@ impl Fleet {
         for key in gone {
             retire(partitions.remove(&key).as_ref());
         }
+        let mut current = Vec::with_capacity(listing.len());
         for (key, workers) in listing {
             let sizes = workers.values().find_map(|at| NonZeroU32::new(at.block_size));
             let Some(block_size) = sizes else { continue };
@@ -96,9 +97,12 @@ impl Fleet {
                 }
                 partitions.insert(key.clone(), self.new_partition(block_size)?);
             }
-            if let Some(partition) = partitions.get(key) {
-                partition.set_workers(workers);
-            }
+            current.extend(partitions.get(key).cloned().map(|partition| (partition, workers)));
+        }
+        // Requests of all models wait for the lock.
+        drop(partitions);
+        for (partition, workers) in current {
+            partition.set_workers(workers);
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! How busy the engines say they are: the last report of each rank, marked when it is old (`KvMetricsAggregator` of
 //! document 003).
 
+use kvasir_process::shares::{LargestShare, SharedLimit, TakenShare};
 use kvasir_proto::convert::WorkerLoad;
 use kvasir_proto::types::{PartitionKey, WorkerKey, WorkerMetrics};
 use parking_lot::Mutex;
@@ -8,21 +9,23 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Most ranks whose reports are remembered; of more, reports are dropped.
+/// Most ranks whose reports are remembered, at most half of them of one tenant; of more, reports are dropped.
 pub const RANKS_MAX: usize = 65_536;
 
 /// The last report of each rank.
 #[derive(Debug)]
 pub struct KvMetricsAggregator {
     stale_after: Duration,
-    reports: Mutex<BTreeMap<(PartitionKey, WorkerKey), Report>>,
+    remembered: SharedLimit,
+    reports: Mutex<BTreeMap<PartitionKey, BTreeMap<WorkerKey, Report>>>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Report {
     metrics: WorkerMetrics,
     /// When its values were measured.
     measured: Instant,
+    _counted: TakenShare,
 }
 
 /// The last report of one rank.
@@ -36,18 +39,19 @@ pub struct RankMetrics {
     pub is_stale: bool,
 }
 
-/// The reports of all ranks (`AggregatedMetrics` of document 003).
+/// The reports of the ranks of one partition (`AggregatedMetrics` of document 003).
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct AggregatedMetrics {
-    /// By partition, worker and rank.
-    pub ranks: BTreeMap<(PartitionKey, WorkerKey), RankMetrics>,
+    /// By worker and rank.
+    pub ranks: BTreeMap<WorkerKey, RankMetrics>,
 }
 
 impl KvMetricsAggregator {
     /// Nothing was reported. A report is stale after a time.
     #[must_use]
     pub fn new(stale_after: Duration) -> Self {
-        Self { stale_after, reports: Mutex::default() }
+        let remembered = SharedLimit::new(RANKS_MAX, LargestShare::HALF);
+        Self { stale_after, remembered, reports: Mutex::default() }
     }
 
     /// Takes a report, unless a newer one is there. False if it is dropped because of the limit.
@@ -55,35 +59,41 @@ impl KvMetricsAggregator {
         let WorkerLoad { address, rank, metrics, age } = load;
         let now = Instant::now();
         let measured = now.checked_sub(age).unwrap_or(now);
-        let key = (address.partition, WorkerKey { worker: address.worker, rank });
+        let (partition, rank) = (address.partition, WorkerKey { worker: address.worker, rank });
         let mut reports = self.reports.lock();
-        if reports.len() >= RANKS_MAX && !reports.contains_key(&key) {
-            return false;
+        if let Some(known) = reports.get_mut(&partition).and_then(|at| at.get_mut(&rank)) {
+            if known.measured <= measured {
+                (known.metrics, known.measured) = (metrics, measured);
+            }
+            return true;
         }
-        let report = Report { metrics, measured };
-        let known = reports.entry(key).or_insert(report);
-        if known.measured <= measured {
-            *known = report;
-        }
+        let Ok(counted) = self.remembered.take(partition.tenant(), 1) else { return false };
+        let report = Report { metrics, measured, _counted: counted };
+        reports.entry(partition).or_default().insert(rank, report);
         true
     }
 
     /// Forgets ranks that are gone.
     pub fn retain(&self, mut is_there: impl FnMut(&PartitionKey, &WorkerKey) -> bool) {
-        self.reports.lock().retain(|(partition, rank), _| is_there(partition, rank));
+        self.reports.lock().retain(|partition, ranks| {
+            ranks.retain(|rank, _| is_there(partition, rank));
+            !ranks.is_empty()
+        });
     }
 
-    /// The reports of all ranks.
+    /// The reports of the ranks of a partition.
     #[must_use]
-    pub fn get_metrics(&self) -> AggregatedMetrics {
+    pub fn get_metrics(&self, partition: &PartitionKey) -> AggregatedMetrics {
         let now = Instant::now();
         let reports = self.reports.lock();
-        let view = |(key, report): (&(PartitionKey, WorkerKey), &Report)| {
+        let view = |(rank, report): (&WorkerKey, &Report)| {
             let age = now.saturating_duration_since(report.measured);
             let is_stale = age > self.stale_after;
-            (key.clone(), RankMetrics { metrics: report.metrics, age, is_stale })
+            (rank.clone(), RankMetrics { metrics: report.metrics, age, is_stale })
         };
-        AggregatedMetrics { ranks: reports.iter().map(view).collect() }
+        AggregatedMetrics {
+            ranks: reports.get(partition).into_iter().flatten().map(view).collect(),
+        }
     }
 }
 
@@ -94,8 +104,12 @@ mod tests {
     use kvasir_proto::types::WorkerId;
     use tokio::time::advance;
 
+    fn partition(tenant: &str) -> PartitionKey {
+        PartitionKey::new("m", tenant).expect("a name")
+    }
+
     fn load(worker: &str, waiting: u64, age: u64) -> WorkerLoad {
-        let partition = PartitionKey::new("m", "").expect("a name");
+        let partition = partition("");
         let worker = WorkerId::new(worker).expect("a name");
         WorkerLoad {
             address: WorkerAddress { partition, worker },
@@ -109,8 +123,8 @@ mod tests {
     }
 
     fn waiting(reports: &KvMetricsAggregator) -> Vec<(String, Option<u64>, bool)> {
-        let ranks = reports.get_metrics().ranks.into_iter();
-        let view = |((_, rank), at): ((PartitionKey, WorkerKey), RankMetrics)| {
+        let ranks = reports.get_metrics(&partition("")).ranks.into_iter();
+        let view = |(rank, at): (WorkerKey, RankMetrics)| {
             (rank.worker.to_string(), at.metrics.num_requests_waiting, at.is_stale)
         };
         ranks.map(view).collect()
@@ -128,5 +142,24 @@ mod tests {
         assert_eq!(waiting(&reports), [("a".into(), Some(1), true), ("b".into(), Some(3), false)]);
         reports.retain(|_, rank| rank.worker.as_str() == "b");
         assert_eq!(waiting(&reports), [("b".into(), Some(3), false)]);
+    }
+    #[test]
+    fn a_tenant_with_too_many_ranks_leaves_others_theirs() {
+        let reports = KvMetricsAggregator::new(Duration::from_secs(10));
+        let of = |tenant: &str, rank: u32| {
+            let mut load = load("w", 0, 0);
+            load.address.partition = partition(tenant);
+            WorkerLoad { rank, ..load }
+        };
+        let share = u32::try_from(RANKS_MAX / 2).expect("a number");
+        for rank in 0..share {
+            assert!(reports.report(of("loud", rank)));
+        }
+        assert!(!reports.report(of("loud", share)), "its half is used");
+        assert!(reports.report(of("loud", 0)), "a rank that is known");
+        assert!(reports.report(of("quiet", 0)));
+        reports.retain(|key, rank| key.tenant() == "quiet" || rank.rank == 7);
+        assert!(reports.report(of("loud", share)), "the others are gone");
+        assert_eq!(reports.get_metrics(&partition("loud")).ranks.len(), 2);
     }
 }

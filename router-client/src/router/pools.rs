@@ -333,6 +333,14 @@ impl Placement {
         self.decode.output_tokens(tokens);
     }
 
+    /// The request is still under way, at its prefill worker too: the lease of neither ends.
+    pub fn is_alive(&self) {
+        if let Some(prefill) = &self.prefill {
+            prefill.output_tokens(0);
+        }
+        self.decode.output_tokens(0);
+    }
+
     /// Hands the request over to whoever knows its id.
     #[must_use]
     pub fn detach(self) -> Detached {

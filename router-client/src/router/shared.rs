@@ -77,6 +77,9 @@ impl Shared {
         let now = self.now();
         let mut state = self.state();
         if state.must_wait(pending, now) {
+            if pending.hints.queue_timeout == Some(Duration::ZERO) {
+                return Err(RouteError::QueueTimeout(Duration::ZERO));
+            }
             let wait = Wait {
                 lane: state.lane(&pending.hints.filter),
                 input_tokens: pending.question.input_tokens,

@@ -100,3 +100,52 @@ async fn as_many_endpoints_as_there_may_be_fit() -> Result<()> {
 fn label(number: usize) -> pb::Label {
     pb::Label { key: number.to_string(), value: String::new() }
 }
+
+/// Registers workers of a tenant, each of its own model or all of one, until one is refused: how many there are, and the refusal.
+async fn fill_tenant(
+    server: SocketAddr,
+    tenant: &str,
+    model: impl Fn(usize) -> String,
+) -> Result<(usize, tonic::Status)> {
+    let mut indexer = client::connect(server).await?;
+    for number in 0..WORKERS_MAX {
+        let request = pb::RegisterWorkerRequest {
+            worker_id: number.to_string(),
+            model: model(number),
+            tenant: tenant.to_owned(),
+            block_size: 16,
+            ..Default::default()
+        };
+        if let Err(refused) = indexer.register_worker(request).await {
+            return Ok((number, refused));
+        }
+    }
+    anyhow::bail!("nobody was refused")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_that_uses_up_its_share_leaves_others_theirs() -> Result<()> {
+    let siege = Siege::begin(&["--tenant-share", "0.01"]).await?;
+    let refusals = [
+        ("models", PARTITIONS_MAX / 100, fill_tenant(siege.grpc(), "a", |n| n.to_string()).await?),
+        ("workers", WORKERS_MAX / 100, fill_tenant(siege.grpc(), "b", |_| "m".to_owned()).await?),
+    ];
+    for (what, share, (registered, refused)) in refusals {
+        ensure!(registered == share, "{registered} {what}, not {share}");
+        ensure!(refused.code() == Code::ResourceExhausted, "{refused}");
+        let named = [what, "--tenant-share", &share.to_string()];
+        ensure!(named.iter().all(|word| refused.message().contains(word)), "{refused}");
+    }
+    // Whoever removes a worker has room for another one.
+    let mut indexer = client::connect(siege.grpc()).await?;
+    let removed = pb::RemoveWorkerRequest {
+        worker_id: "7".to_owned(),
+        model: "7".to_owned(),
+        tenant: "a".to_owned(),
+        ..Default::default()
+    };
+    indexer.remove_worker(removed).await?;
+    let (registered, _refused) = fill_tenant(siege.grpc(), "a", |n| n.to_string()).await?;
+    ensure!(registered == PARTITIONS_MAX / 100, "the place of the removed worker: {registered}");
+    siege.end().await
+}

@@ -9,8 +9,10 @@ use serde_json::{Value, json};
 use std::env;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 use tempfile::TempDir;
 use tokenizers::{AddedToken, Tokenizer};
+use tokio::time::Instant;
 
 /// Special tokens of the committed tokenizer, which its chat template writes.
 const SPECIAL: [&str; 3] = ["<|begin|>", "<|end|>", "<|role|>"];
@@ -105,5 +107,26 @@ async fn tokens_that_are_not_the_engines_are_noticed() -> Result<()> {
     })
     .await?;
     ensure!(!ready(&fleet).await?.contains("tokens are not"), "it is over");
+    fleet.stop().await
+}
+
+#[tokio::test]
+async fn tokens_that_a_client_makes_up_are_no_sign_of_a_mismatch() -> Result<()> {
+    /// Longer than it takes until a prompt counts as known to the index.
+    const ENOUGH: Duration = Duration::from_secs(3);
+    let file = tokenizer().display().to_string();
+    let fleet =
+        Fleet::start(vec![(WorkerRole::Both, engine(FAST))], &["--tokenizer", &file]).await?;
+    fleet.complete(&prompt("true")).await?;
+    let invented: Vec<u32> = (0..64).collect();
+    let body: Value = json!({
+        "model": "m", "prompt": prompt("other"), "max_tokens": 1, "nvext": {"token_data": invented},
+    });
+    let began = Instant::now();
+    while began.elapsed() < ENOUGH {
+        let (status, answer) = fleet.post("/v1/completions", &body).await?;
+        ensure!(status == 200, "{status}: {answer}");
+    }
+    ensure!(fleet.metric("gateway_token_mismatches_found_total", "").await? == 0.0);
     fleet.stop().await
 }

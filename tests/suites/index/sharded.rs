@@ -43,7 +43,7 @@ impl Sharded {
     /// With a limit of bytes, which nothing keeps by itself.
     pub fn limited(shards: usize, bytes_max: Option<usize>, limits: ScriptLimits) -> Self {
         let shards = NonZeroUsize::new(shards).expect("some shards");
-        let config = IndexConfig { shards, bytes_max, fixed_bytes_max: None };
+        let config = IndexConfig { bytes_max, ..IndexConfig::new(shards) };
         let partitions = Arc::new(Partitions::new(config, live::limits(limits)));
         let key = PartitionKey::new("m", "").expect("a short name");
         let partition = partitions.get_or_create(&key, BLOCK_SIZE).expect("a first partition");

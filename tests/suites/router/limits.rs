@@ -230,3 +230,36 @@ async fn requests_of_clients_that_vanished_end_with_their_lease() -> Result<()> 
     fleet.stop().await;
     Ok(())
 }
+
+#[tokio::test]
+async fn the_prompts_of_a_tenants_waiting_requests_are_bounded_in_bytes() -> Result<()> {
+    /// Half of what prompts may take together, which is a tenant's part.
+    const TENANT_BYTES_MAX: usize = 128 << 20;
+    const BLOCKS: usize = 65_536;
+    let mut fleet = Fleet::start(0, &["--queue-threshold", "1"]).await?;
+    register(&mut fleet, "a", pb::WorkerRole::Both).await?;
+    let first = fleet.select(request(tokens(0, 5))).await?;
+    let long = |first: u64| pb::SelectWorkerRequest {
+        local_hashes: (first..).take(BLOCKS).collect(),
+        input_tokens: Some((BLOCKS * 16) as u64),
+        ..request(Vec::new())
+    };
+    let fitting = TENANT_BYTES_MAX / (BLOCKS * 8);
+    let mut requests = JoinSet::new();
+    for number in 0..fitting {
+        let (mut router, request) = (fleet.router.clone(), long(number as u64));
+        requests.spawn(async move { router.select_worker(request).await });
+    }
+    waiting(&fleet, u32::try_from(fitting)?).await?;
+    let refused = fleet.router.select_worker(long(0)).await.expect_err("it is one too many");
+    ensure!(refused.code() == Code::ResourceExhausted, "{refused}");
+    ensure!(refused.message().contains("too large together"), "{refused}");
+    ensure!(refused.get_details_retry_info().is_some(), "{refused:?}");
+    requests.shutdown().await;
+    waiting(&fleet, 0).await?;
+    let small = fleet.select(pb::SelectWorkerRequest { dry_run: true, ..long(0) }).await?;
+    ensure!(small.worker_id == "a", "{small:?}");
+    fleet.router.free(free(&first.request_id)).await?;
+    fleet.stop().await;
+    Ok(())
+}

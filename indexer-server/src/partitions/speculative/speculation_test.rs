@@ -26,10 +26,7 @@ fn prompt(number: u64, blocks: u64) -> Vec<LocalHash> {
 impl Fleet {
     fn new(blocks_max: usize, blocks_kept: usize) -> Self {
         let shards = NonZeroUsize::MIN;
-        let partitions = Arc::new(Partitions::new(
-            IndexConfig { shards, bytes_max: None, fixed_bytes_max: None },
-            Limits::default(),
-        ));
+        let partitions = Arc::new(Partitions::new(IndexConfig::new(shards), Limits::default()));
         let metrics = SpeculationMetrics::register(&mut new_registry(), Arc::clone(&partitions));
         let config = SpeculationConfig { blocks_max, blocks_kept };
         let speculation = Speculation::new(Arc::clone(&partitions), config, metrics);

@@ -97,8 +97,12 @@ impl Gateway {
 }
 
 impl Job {
-    /// The name of the prompt's first block, if its tokens are known and fill one.
+    /// The name of the prompt's first block, if its tokens are known and fill one. None if the client says what they are:
+    /// engines do not see `token_data`, so it tells nothing about them.
     pub(super) fn first_block(&self) -> Option<SequenceHash> {
+        if self.request.extension.token_data.is_some() {
+            return None;
+        }
         let first = self.prompt.local_hashes.first().copied().map(LocalHash);
         kvasir_proto::hash::sequence_hashes(first.as_slice()).next()
     }

@@ -346,15 +346,7 @@ impl Gateway {
         work: impl Future<Output = T>,
     ) -> Option<T> {
         let lease = self.config.routing.router.active.lease;
-        let mut signs = interval((lease / 3).max(Duration::from_millis(10)));
-        signs.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut work = pin!(timeout_at(deadline, work));
-        loop {
-            select! {
-                done = work.as_mut() => return done.ok(),
-                _ = signs.tick() => serving.is_alive(),
-            }
-        }
+        while_alive(lease, || serving.is_alive(), timeout_at(deadline, work)).await.ok()
     }
 
     /// An answer that is no success: the engine's refusal goes to the client, its failure to the next worker.
@@ -420,6 +412,23 @@ impl Gateway {
             began: job.began,
             tally: Tally::new(keeps_text),
         })
+    }
+}
+
+/// Waits for work, and gives a sign of life three times in each lease.
+async fn while_alive<T>(
+    lease: Duration,
+    mut sign: impl FnMut(),
+    work: impl Future<Output = T>,
+) -> T {
+    let mut signs = interval((lease / 3).max(Duration::from_millis(10)));
+    signs.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut work = pin!(work);
+    loop {
+        select! {
+            done = work.as_mut() => return done,
+            _ = signs.tick() => sign(),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! decode worker needs to fetch its blocks.
 
 use super::job::Job;
-use super::{Gateway, bytes};
+use super::{Gateway, bytes, while_alive};
 use crate::engines::Sent;
 use router_client::router::Placement;
 use serde_json::{Map, Value, json};
@@ -16,7 +16,10 @@ impl Gateway {
     pub(super) async fn prefill(&self, job: &Job, placement: &mut Placement) -> Option<Value> {
         let metrics = &self.parts.metrics;
         let worker = placement.prefill.as_ref()?.worker().clone();
-        match self.ask_prefill(job, placement).await {
+        let lease = self.config.routing.router.active.lease;
+        let asked = &*placement;
+        let asking = self.ask_prefill(job, asked);
+        match while_alive(lease, || asked.is_alive(), asking).await {
             Ok(Some(parameters)) => {
                 placement.prefill_done();
                 metrics.prefill("done");

@@ -14,8 +14,10 @@ use serde_json::{Map, Value};
 /// Names of the template in its environment.
 const DEFAULT: &str = "default";
 const TOOLS: &str = "tool_use";
-/// Most work for one conversation, in steps of the template engine.
+/// Deepest recursion of a template.
 const RECURSION_MAX: usize = 128;
+/// Most work for one conversation, in instructions of the template engine: about a second.
+const INSTRUCTIONS_MAX: u64 = 10_000_000;
 
 /// The chat template of a model.
 #[derive(Debug)]
@@ -34,6 +36,7 @@ impl ChatTemplate {
         syntax.trim_blocks(true).lstrip_blocks(true);
         environment.set_syntax(syntax.build()?);
         environment.set_recursion_limit(RECURSION_MAX);
+        environment.set_fuel(Some(INSTRUCTIONS_MAX));
         environment.set_unknown_method_callback(unknown_method_callback);
         environment.add_filter("tojson", tojson);
         environment.add_function("raise_exception", |why: String| -> Result<String, Error> {
@@ -190,5 +193,14 @@ mod tests {
         assert!(error.contains("roles must alternate"), "{error}");
         let year = render("{{ strftime_now('%Y') }}", &body).expect("a date").expect("a text");
         assert!(year.parse::<u32>().is_ok_and(|year| year > 2_000), "{year}");
+    }
+
+    #[test]
+    fn a_template_that_computes_for_too_long_is_stopped() {
+        let endless =
+            "{% for a in range(9999) %}{% for b in range(9999) %}x{% endfor %}{% endfor %}";
+        let body = json!({"model": "m", "messages": [{"role": "user", "content": "a"}]});
+        let error = render(endless, &body).expect_err("it is stopped");
+        assert!(error.contains("fuel"), "{error}");
     }
 }

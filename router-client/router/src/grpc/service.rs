@@ -8,6 +8,7 @@ use kvasir_access::Principal;
 use kvasir_process::access::{audit, check_partition, denied};
 use kvasir_process::port::{principal, quota, take_query};
 use kvasir_process::quota::Quota;
+use kvasir_process::shares::{LargestShare, SharedLimit};
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::convert::ConvertError;
 use kvasir_proto::limits::{
@@ -33,8 +34,10 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 /// What a refused client is told to wait.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
-/// Most readers of loads at a time.
-const WATCHERS_MAX: usize = 256;
+/// Most readers of loads at a time, at most half of them of one identity.
+const WATCHERS_MAX: usize = 512;
+/// Most bytes of the prompts of requests that wait for a worker, at most half of them of one tenant.
+const WAITING_BYTES_MAX: usize = 256 << 20;
 /// A reader of loads that takes nothing for this long is cut off.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -46,6 +49,8 @@ pub struct RouterService {
     metrics: RequestMetrics,
     recorded: Arc<OpenRequests>,
     queue_timeout: Duration,
+    waiting_bytes: Arc<SharedLimit>,
+    watchers: Arc<SharedLimit>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -69,7 +74,19 @@ impl RouterService {
         stop: CancellationToken,
     ) -> Self {
         let (recorded, tasks) = (Arc::new(recorded), TaskTracker::new());
-        Self { fleet, reports, metrics, recorded, queue_timeout, tasks, stop }
+        let limit = |max| Arc::new(SharedLimit::new(max, LargestShare::HALF));
+        let (waiting_bytes, watchers) = (limit(WAITING_BYTES_MAX), limit(WATCHERS_MAX));
+        Self {
+            fleet,
+            reports,
+            metrics,
+            recorded,
+            queue_timeout,
+            waiting_bytes,
+            watchers,
+            tasks,
+            stop,
+        }
     }
 
     /// Its streams.
@@ -101,6 +118,12 @@ impl RouterService {
         let prompt = select.take_prompt(partition.block_size.get());
         let prompt = prompt.map_err(|why| failed(ErrorCode::FailedPrecondition, why))?;
         let hashing = begin.elapsed();
+        let bytes = size_of_val(prompt.local_hashes.as_slice());
+        let _waiting =
+            self.waiting_bytes.take(select.partition.tenant(), bytes).map_err(|_few| {
+                let text = "the prompts of requests that wait for a worker are too large together";
+                retry_later(text)
+            })?;
         // An id names one request of the partition, whatever its pool.
         let taken = |id: &String| partition.pools.has_request(id);
         if !select.is_dry_run && select.hints.request_id.as_ref().is_some_and(taken) {
@@ -181,11 +204,10 @@ impl RouterService {
             },
         };
         self.metrics.rejected(&error);
-        if code == ErrorCode::ResourceExhausted {
-            let details = ErrorDetails::with_retry_info(Some(RETRY_AFTER));
-            return Status::with_error_details(code.into(), error.to_string(), details);
+        match code {
+            ErrorCode::ResourceExhausted => retry_later(error),
+            code => failed(code, error),
         }
-        failed(code, error)
     }
 
     /// Applies a report to the request, in whichever pool it is.
@@ -204,7 +226,6 @@ impl RouterService {
     }
 
     fn loads(&self, principal: &Principal, filter: &LoadFilter) -> pb::GetLoadsResponse {
-        let reported = self.reports.get_metrics().ranks;
         let mut answer = pb::GetLoadsResponse::default();
         for (key, partition) in self.fleet.partitions() {
             let is_other =
@@ -220,10 +241,13 @@ impl RouterService {
                 answer.queued_requests = answer.queued_requests.saturating_add(count(requests));
                 answer.queued_tokens = answer.queued_tokens.saturating_add(tokens);
             }
-            answer.ranks.extend(partition.loads().into_iter().map(|(rank, load)| {
-                let report = reported.get(&(key.clone(), rank.clone()));
-                write::rank_load(&key, &rank, &load, report)
-            }));
+            let reported = self.reports.get_metrics(&key).ranks;
+            answer.ranks.extend(
+                partition
+                    .loads()
+                    .into_iter()
+                    .map(|(rank, load)| write::rank_load(&key, &rank, &load, reported.get(&rank))),
+            );
         }
         answer
     }
@@ -312,14 +336,13 @@ impl RouterContract for RouterService {
             let text = format!("min_interval_ms is {interval_ms}, must be 10 to 60000");
             return Err(failed(ErrorCode::InvalidArgument, text));
         }
-        if self.tasks.len() >= WATCHERS_MAX {
-            let text = format!("{WATCHERS_MAX} readers watch already: ask later");
-            return Err(failed(ErrorCode::ResourceExhausted, text));
-        }
+        let counted = self.watchers.take(principal.name(), 1);
+        let counted = counted.map_err(|_few| retry_later("too many readers of loads"))?;
         let (parts, stream) = mpsc::channel(1);
         let (service, filter) = (self.clone(), LoadFilter { model, tenant });
         let interval = Duration::from_millis(interval_ms.into());
         self.tasks.spawn(async move {
+            let _counted = counted;
             select! {
                 () = service.stop.cancelled() => {}
                 () = watch(&service, (&principal, &filter), interval, &parts) => {}
@@ -395,6 +418,11 @@ fn unknown(id: &str) -> Status {
 
 fn refused(error: ConvertError) -> Status {
     failed(error.code(), error)
+}
+
+fn retry_later(why: impl fmt::Display) -> Status {
+    let details = ErrorDetails::with_retry_info(Some(RETRY_AFTER));
+    Status::with_error_details(ErrorCode::ResourceExhausted.into(), why.to_string(), details)
 }
 
 fn failed(code: ErrorCode, error: impl fmt::Display) -> Status {

@@ -1,0 +1,68 @@
+use kvasir_process::shares::Exhausted;
+use std::fmt;
+
+/// What registrations take of the server's limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scarce {
+    /// Workers.
+    Workers,
+    /// Sockets to the endpoints of engines.
+    Sockets,
+    /// Bytes of names and labels.
+    Bytes,
+}
+
+/// A limit leaves too little for a registration. What other tenants take is not in the message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegistrationsExhausted {
+    /// What there is too little of.
+    pub what: Scarce,
+    /// How much the registration takes.
+    pub requested: usize,
+    /// Its tenant.
+    pub tenant: Box<str>,
+    /// The limit.
+    pub limit: Exhausted,
+}
+
+impl Scarce {
+    const fn unit(self) -> &'static str {
+        match self {
+            Self::Workers => "workers",
+            Self::Sockets => "sockets for endpoints",
+            Self::Bytes => "bytes of registrations",
+        }
+    }
+
+    const fn advice(self) -> &'static str {
+        match self {
+            Self::Workers => "remove some first",
+            Self::Sockets => {
+                "raise the limit of open files (ulimit -n, LimitNOFILE= of systemd), half of which may be such sockets, \
+                 remove workers first, or run agents beside the engines"
+            }
+            Self::Bytes => "shorten lora_names and labels, or remove workers first",
+        }
+    }
+}
+
+impl fmt::Display for RegistrationsExhausted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, requested, tenant, limit: Exhausted { free, max, is_share } } = self;
+        let (unit, advice) = (what.unit(), what.advice());
+        if *is_share {
+            write!(
+                f,
+                "the registration takes {requested} {unit}, and tenant {tenant:?} has {free} left of {max}, its share \
+                 (--tenant-share): {advice}"
+            )
+        } else {
+            write!(
+                f,
+                "the registration takes {requested} {unit}, and all tenants together may have {max}: {advice}"
+            )
+        }
+    }
+}
+
+impl std::error::Error for RegistrationsExhausted {}
