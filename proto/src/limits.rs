@@ -105,6 +105,8 @@ pub const BLOCK_PART_BYTES_MAX: usize = 1 << 20;
 pub const ONBOARD_TIMEOUT_MS_MAX: u32 = 25_000;
 /// Time that Onboard of BlockManager takes at most, in milliseconds, if the request does not set it.
 pub const ONBOARD_TIMEOUT_MS_DEFAULT: u32 = 10_000;
+/// Most peers in one Fetch of BlockManager.
+pub const FETCH_PEERS_MAX: usize = 8;
 /// Largest shard map, as text, in bytes.
 pub const SHARD_MAP_BYTES_MAX: usize = 64 << 10;
 

@@ -6,8 +6,10 @@ use kvasir_blocks::{BlockTier, LaneStats, PoolStats};
 use kvasir_process::telemetry::Row;
 use kvasir_tiers::manager::ManagerMetrics;
 use kvasir_tiers::manager::metrics::{CommitCounts, OnboardCounts, SessionCounts, TransferCounts};
+use kvasir_transfer::TransferMetrics;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
+use std::collections::BTreeMap;
 use std::fmt::{Display, Error};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +27,7 @@ impl Collector for BlocksMetrics {
         encode_sessions(to, &metrics)?;
         encode_transfers(to, &metrics)?;
         encode_events(to, &metrics)?;
+        encode_peers(to, &self.0.peer_metrics())?;
         self.encode_gate(to)
     }
 }
@@ -184,6 +187,31 @@ fn encode_events(to: Encoder<'_, '_>, metrics: &ManagerMetrics) -> Result<(), Er
     gauge(to, "blocks_events_queued", help, alone(events.queued_events))?;
     let help = "Times that the agent's stream was too slow, and got everything again instead";
     counter(to, "blocks_event_overflows", help, alone(events.overflows))
+}
+
+fn encode_peers(to: Encoder<'_, '_>, metrics: &TransferMetrics) -> Result<(), Error> {
+    let figures: [(&str, Figure<TransferMetrics>); 7] = [
+        ("served", ("Blocks sent to other agents, verified", |at| at.served)),
+        ("served_bytes", ("Their bytes", |at| at.served_bytes)),
+        ("requests", ("Requests of other agents for blocks", |at| at.serve_requests)),
+        ("fetched", ("Blocks from other agents, verified and registered", |at| at.fetched)),
+        ("fetched_bytes", ("Their bytes", |at| at.fetched_bytes)),
+        ("fetches", ("Fetches from one other agent each", |at| at.fetches)),
+        (
+            "corrupt",
+            ("Blocks of other agents with wrong bytes or a wrong name: refused", |at| at.corrupt),
+        ),
+    ];
+    for (name, (help, value)) in figures {
+        counter(to, &format!("blocks_peer_{name}"), help, alone(value(metrics)))?;
+    }
+    let rows = |counts: &BTreeMap<&'static str, u64>| {
+        counts.iter().map(|(why, count)| row("reason", why, *count)).collect::<Vec<_>>()
+    };
+    let help = "Connections of other agents that were closed here";
+    counter(to, "blocks_peer_disconnected", help, rows(&metrics.disconnected))?;
+    let help = "Fetches that stopped before their last block";
+    counter(to, "blocks_peer_fetches_stopped", help, rows(&metrics.stopped))
 }
 
 impl BlocksMetrics {

@@ -1,3 +1,4 @@
+use super::peers::PeersConfig;
 use kvasir_process::text::ServerUrl;
 use kvasir_proto::hash::HASH_SCHEME;
 use kvasir_proto::types::DpRank;
@@ -79,6 +80,8 @@ pub struct BlocksConfig {
     pub dimensions: Option<LayoutDimensions>,
     /// What their elements are, in the operator's words.
     pub dtype: String,
+    /// How their bytes lie, in the operator's words.
+    pub layout: String,
     /// What these bytes mean, in words: whatever differs in it are other blocks.
     pub description: String,
     /// The engines' memory.
@@ -91,9 +94,17 @@ pub struct BlocksConfig {
     pub socket: Option<PathBuf>,
     /// The rank for which blocks are published.
     pub rank: DpRank,
+    /// Blocks from and for other agents.
+    pub peers: PeersConfig,
 }
 
 impl BlocksConfig {
+    /// Where other agents fetch them; none if nowhere, or if that is known only once the port is open.
+    #[must_use]
+    pub fn peer_address(&self) -> Option<&str> {
+        self.peers.advertise.as_deref()
+    }
+
     /// What tells blocks from those of another model, layout or dtype.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {

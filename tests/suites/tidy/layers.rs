@@ -226,7 +226,7 @@ const LAYERS: &[(&str, &str)] = &[
     (
         "kvbm-agent/tiers::manager",
         "error memory metrics records waiters convert config counters leases shared feed executors relay session \
-         onboard driver block_manager",
+         onboard fill lend driver block_manager",
     ),
     ("kvbm-agent/tiers::disk", "error format file medium recover"),
     ("kvbm-agent/tiers::objects", "format volume"),
