@@ -1,10 +1,12 @@
-use super::peers::PeersConfig;
+use kvasir_process::access::Guard;
 use kvasir_process::text::ServerUrl;
 use kvasir_proto::hash::HASH_SCHEME;
 use kvasir_proto::types::DpRank;
 use kvasir_tiers::Fingerprint;
 use kvasir_tiers::manager::ManagerConfig;
+use kvasir_tls::Dialer;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
@@ -67,6 +69,19 @@ pub struct LayoutDimensions {
     pub inner_dim: u32,
     /// Bytes of an element.
     pub dtype_width_bytes: u32,
+}
+
+/// Where other agents fetch blocks, and how this one connects to them.
+#[derive(Debug, Clone)]
+pub struct PeersConfig {
+    /// Where to listen; none for not at all.
+    pub listen: Option<SocketAddr>,
+    /// What other agents connect to; none if that is known only once the port is open, or there is none.
+    pub advertise: Option<String>,
+    /// Who gets in.
+    pub guard: Guard,
+    /// What connects to other agents. They learn its token.
+    pub dialer: Dialer,
 }
 
 /// What the block manager of an agent is made of.

@@ -28,10 +28,10 @@ mod verdicts;
 mod volume;
 
 pub use config::{
-    ArenaBacking, BlocksConfig, DiskFile, LayoutDimensions, SLOT_ALIGNMENT_BYTES, VolumePlace,
+    ArenaBacking, BlocksConfig, DiskFile, LayoutDimensions, PeersConfig, SLOT_ALIGNMENT_BYTES,
+    VolumePlace,
 };
 pub use error::BlocksError;
-pub use peers::PeersConfig;
 pub use running::Blocks;
 pub use shared::BlockManagerService;
 pub use source::{BlockSource, SOURCE};

@@ -1,6 +1,6 @@
 //! Blocks from and for other agents.
 
-use super::{BlocksConfig, BlocksError};
+use super::{BlocksConfig, BlocksError, PeersConfig};
 use kvasir_blocks::sets::{BlockSetLimits, BlockSetRegistry, ContentId};
 use kvasir_process::access::Guard;
 use kvasir_process::net::ConnectionMetrics;
@@ -8,31 +8,16 @@ use kvasir_process::program::listen;
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::hash::HASH_SCHEME;
 use kvasir_tiers::manager::KvBlockManager;
-use kvasir_tls::Dialer;
 use kvasir_transfer::serve::OwnerConfig;
 use kvasir_transfer::{
     BlockDescription, ClientConfig, Owner, TcpBackend, TransferBackend, TransferCounters,
     TransferMetrics,
 };
 use parking_lot::Mutex;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-
-/// Where other agents fetch blocks, and how this one connects to them.
-#[derive(Debug, Clone)]
-pub struct PeersConfig {
-    /// Where to listen; none for not at all.
-    pub listen: Option<SocketAddr>,
-    /// What other agents connect to; none if that is known only once the port is open, or there is none.
-    pub advertise: Option<String>,
-    /// Who gets in.
-    pub guard: Guard,
-    /// What connects to other agents. They learn its token.
-    pub dialer: Dialer,
-}
 
 /// Both sides of it.
 #[derive(Debug)]

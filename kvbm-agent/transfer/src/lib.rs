@@ -1,8 +1,7 @@
 //! Blocks between agents. An agent serves the blocks of its manager on a port of its own, and fetches those of others into
 //! slots of its own.
 //!
-//! - [`limits`]: all of them. [`description`]: what blocks are, and whether two agents mean the same.
-//! - [`wire`]: frames and messages; pure but for reading and writing.
+//! - [`limits`]: all of them. [`wire`]: frames and messages, and what blocks are; pure but for reading and writing.
 //! - [`counters`]: what happened. [`serve`]: the owner's side. [`client`]: who fetches.
 //! - [`backend`]: the trait of all ways to fetch; TCP is the one that there is.
 //!
@@ -12,7 +11,6 @@
 pub mod backend;
 pub mod client;
 pub mod counters;
-pub mod description;
 pub mod limits;
 pub mod serve;
 pub mod wire;
@@ -20,5 +18,5 @@ pub mod wire;
 pub use backend::{FetchFault, FetchRequest, Fetched, TransferBackend};
 pub use client::{ClientConfig, TcpBackend};
 pub use counters::{TransferCounters, TransferMetrics};
-pub use description::BlockDescription;
 pub use serve::{Owner, OwnerError};
+pub use wire::BlockDescription;

@@ -4,6 +4,7 @@
 mod engine;
 mod joined;
 mod lost;
+mod peers;
 mod place;
 mod refusals;
 mod restart;

@@ -1,5 +1,5 @@
+use super::config::ClientConfig;
 use super::owners::{OwnerSeat, Owners};
-use super::tcp::ClientConfig;
 use crate::backend::FetchFault;
 use crate::limits::{HELLO_TIMEOUT, VERSION};
 use crate::wire::{FrameReader, Hello, Kind, Message, Refusal, RefusalCode, WireError, write_all};
@@ -96,7 +96,8 @@ async fn greet(
 /// What a peer's last word means.
 pub(super) fn of_refusal(refusal: Refusal) -> FetchFault {
     match refusal.code() {
-        RefusalCode::Stopping => FetchFault::Unavailable(refusal.text),
+        // Its word may have waited on a connection that was not in use: the agent may be back.
+        RefusalCode::Stopping => FetchFault::Lost(refusal.text),
         RefusalCode::Late => FetchFault::TimedOut,
         RefusalCode::Unspecified
         | RefusalCode::Version

@@ -1,34 +1,21 @@
 //! The backend that fetches over TCP.
 
+use super::config::ClientConfig;
 use super::connection::Connection;
 use super::owners::Owners;
 use super::receive::Receiving;
 use crate::backend::{FetchFault, FetchRequest, Fetched, TransferBackend};
 use crate::counters::TransferCounters;
-use crate::description::BlockDescription;
 use crate::limits::{CLIENT_CONNECTIONS_MAX, IDLE_CONNECTIONS_MAX, REUSE_TIMEOUT};
 use crate::serve::NoRegistrar;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kvasir_blocks::sets::{BlockSetRegistry, Registrar};
-use kvasir_proto::types::WorkerId;
-use kvasir_tls::Dialer;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
-
-/// Who fetches, and how it connects.
-#[derive(Debug, Clone)]
-pub struct ClientConfig {
-    /// The worker, for the logs of owners.
-    pub worker: WorkerId,
-    /// What its blocks are.
-    pub blocks: BlockDescription,
-    /// What connects. Whoever it connects to learns its token.
-    pub dialer: Dialer,
-}
 
 /// Fetches over TCP. Connections are used again; each serves one fetch at a time, with several requests under way.
 #[derive(Debug)]

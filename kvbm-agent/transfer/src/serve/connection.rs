@@ -1,10 +1,9 @@
-use super::owner::Owner;
 use super::sending::Sending;
+use super::shared::Shared;
 use crate::counters::Disconnect;
 use crate::limits::{HELLO_TIMEOUT, LAST_WORD_TIMEOUT, VERSION};
 use crate::wire::{
-    Fault, Fetch, FrameReader, Hello, Kind, Message, Refusal, RefusalCode, Welcome, WireError,
-    write_all,
+    Fetch, FrameReader, Hello, Kind, Message, Refusal, RefusalCode, Welcome, WireError, write_all,
 };
 use kvasir_access::Role;
 use kvasir_process::access::Access;
@@ -62,7 +61,7 @@ fn lost(error: &io::Error, timed_out: Disconnect) -> Ended {
 
 /// A peer's connection.
 pub(super) struct Connection<'a> {
-    owner: &'a Owner,
+    owner: &'a Shared,
     reader: FrameReader<Socket>,
     access: Access,
     headers: HeaderMap,
@@ -73,7 +72,7 @@ pub(super) struct Connection<'a> {
 }
 
 impl<'a> Connection<'a> {
-    pub(super) fn new(owner: &'a Owner, socket: Socket, access: Access) -> Self {
+    pub(super) fn new(owner: &'a Shared, socket: Socket, access: Access) -> Self {
         let peer = Arc::clone(socket.peer());
         // Peers send no blocks.
         let reader = FrameReader::new(socket, 0);
@@ -214,9 +213,4 @@ impl<'a> Connection<'a> {
 fn unexpected(found: &Message, expected: Kind) -> Refused {
     let error = WireError::Unexpected { found: found.kind(), expected };
     Refused(Disconnect::Protocol, RefusalCode::Protocol, error.to_string())
-}
-
-/// The fault of a request, on the wire.
-pub(super) const fn code(fault: Fault) -> i32 {
-    fault as i32
 }

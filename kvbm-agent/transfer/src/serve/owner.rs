@@ -2,22 +2,21 @@
 
 use super::connection::{Connection, Ended};
 use super::registrar::NoRegistrar;
+use super::shared::{OwnerConfig, Shared};
 use crate::counters::TransferCounters;
-use crate::description::BlockDescription;
-use crate::limits::{HELLO_TIMEOUT, IDLE_TIMEOUT, SERVED_CONNECTIONS_MAX, UNTAKEN_TIMEOUT};
+use crate::limits::{HELLO_TIMEOUT, IDLE_TIMEOUT, SERVED_CONNECTIONS_MAX};
 use kvasir_blocks::LayoutConfig;
 use kvasir_blocks::layout::LayoutForm;
 use kvasir_blocks::sets::{
-    AddressRange, BlockSet, BlockSetDescription, BlockSetId, BlockSetRegistry, ContentId,
-    ExportError, MemoryKind, Registrar, SetMemory, TensorParallel,
+    AddressRange, BlockSetDescription, BlockSetId, BlockSetRegistry, ContentId, ExportError,
+    MemoryKind, Registrar, SetMemory, TensorParallel,
 };
 use kvasir_process::access::{Access, Guard};
 use kvasir_process::net::{
     ConnectionLimits, ConnectionMetrics, LimitedListener, Patience, PeerLimits,
 };
 use kvasir_process::tls::{Accepting, Socket, warn_if_open};
-use kvasir_proto::types::WorkerId;
-use kvasir_tiers::manager::{KvBlockManager, Session, SessionError};
+use kvasir_tiers::manager::{KvBlockManager, SessionError};
 use kvasir_tls::Protocol;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,27 +29,6 @@ use tokio_util::sync::CancellationToken;
 const SET: BlockSetId = BlockSetId(0);
 /// The session in which blocks are held while they are sent.
 const SESSION: &str = "peers";
-
-/// Whose blocks are served.
-#[derive(Debug, Clone)]
-pub struct OwnerConfig {
-    /// The worker.
-    pub worker: WorkerId,
-    /// What its blocks are.
-    pub blocks: BlockDescription,
-    /// What tells them from others, as a number.
-    pub content: ContentId,
-    /// How long a peer may take nothing while something waits for it: [`UNTAKEN_TIMEOUT`] unless a test is in a hurry.
-    pub untaken: Duration,
-}
-
-impl OwnerConfig {
-    /// With the usual patience.
-    #[must_use]
-    pub const fn new(worker: WorkerId, blocks: BlockDescription, content: ContentId) -> Self {
-        Self { worker, blocks, content, untaken: UNTAKEN_TIMEOUT }
-    }
-}
 
 /// Why blocks can't be served.
 #[derive(Debug, thiserror::Error)]
@@ -66,12 +44,7 @@ pub enum OwnerError {
 /// Serves the blocks of a manager to peers.
 #[derive(Debug)]
 pub struct Owner {
-    pub(super) config: OwnerConfig,
-    pub(super) session: Session,
-    pub(super) registry: BlockSetRegistry,
-    /// Exported for as long as this exists.
-    pub(super) set: BlockSet,
-    pub(super) counters: Arc<TransferCounters>,
+    shared: Shared,
     connections: ConnectionMetrics,
 }
 
@@ -106,7 +79,8 @@ impl Owner {
         let set = registry.export(description, &registrar)?;
         let session = manager.open_session(SESSION)?;
         let connections = ConnectionMetrics::default();
-        Ok(Self { config, session, registry, set, counters, connections })
+        let shared = Shared { config, session, registry, set, counters };
+        Ok(Self { shared, connections })
     }
 
     /// What counts the port's connections.
@@ -128,7 +102,7 @@ impl Owner {
         let patience = Patience {
             first_byte: HELLO_TIMEOUT,
             idle: IDLE_TIMEOUT,
-            untaken: self.config.untaken,
+            untaken: self.shared.config.untaken,
         };
         let peer = PeerLimits::default();
         let limits = ConnectionLimits { connections: SERVED_CONNECTIONS_MAX, patience, peer };
@@ -149,7 +123,7 @@ impl Owner {
         drop(accepting);
         // Each of them ends by itself, soon: the last word to a peer is bounded.
         while connections.join_next().await.is_some() {}
-        self.session.end();
+        self.shared.session.end();
     }
 
     /// One peer, from its first to its last word.
@@ -162,10 +136,10 @@ impl Owner {
     ) {
         let address = socket.peer().address;
         let client = address.map(tracing::field::display);
-        match Connection::new(&self, socket, access).run(age, &stop).await {
+        match Connection::new(&self.shared, socket, access).run(age, &stop).await {
             Ended::Closed => tracing::debug!(client, "a peer closed its connection"),
             Ended::Cut(why, text) => {
-                self.counters.disconnect(why);
+                self.shared.counters.disconnect(why);
                 tracing::warn!(client, reason = why.as_str(), text, "a peer was disconnected");
             }
         }

@@ -1,5 +1,4 @@
-use super::connection::code;
-use super::owner::Owner;
+use super::shared::Shared;
 use crate::limits::{INLINE_BYTES_MAX, ONBOARD_BLOCKS_MAX, WRITE_BLOCKS_MAX, WRITE_BYTES_MAX};
 use crate::wire::{BlockHead, End, Fault, Fetch, Message, write_all};
 use kvasir_blocks::sets::{Access, AccessError, Fence};
@@ -46,7 +45,7 @@ impl Sending {
     /// Sends the leading ones of the blocks that are asked for and why there are not more.
     pub(super) async fn send<W: AsyncWrite + Unpin>(
         &mut self,
-        owner: &Owner,
+        owner: &Shared,
         to: &mut W,
         fetch: &Fetch,
         deadline: Instant,
@@ -54,13 +53,13 @@ impl Sending {
         let mut sent = 0;
         let fault = self.send_blocks(owner, to, fetch, deadline, &mut sent).await?;
         let blocks = u32::try_from(sent).unwrap_or(u32::MAX);
-        let end = Message::End(End { request: fetch.request, blocks, fault: code(fault) });
+        let end = Message::End(End { request: fetch.request, blocks, fault: fault.into() });
         write_all(to, &mut [IoSlice::new(&end.frame(0))]).await
     }
 
     async fn send_blocks<W: AsyncWrite + Unpin>(
         &mut self,
-        owner: &Owner,
+        owner: &Shared,
         to: &mut W,
         fetch: &Fetch,
         deadline: Instant,
@@ -99,7 +98,7 @@ impl Sending {
     /// Sends blocks that are held. Returns why it stopped before the last one, if it did.
     async fn send_held<W: AsyncWrite + Unpin>(
         &mut self,
-        owner: &Owner,
+        owner: &Shared,
         to: &mut W,
         fetch: &Fetch,
         held: &[HeldBlock],
@@ -164,7 +163,7 @@ impl Sending {
 
     async fn write<W: AsyncWrite + Unpin>(
         &self,
-        owner: &Owner,
+        owner: &Shared,
         to: &mut W,
         fetch: &Fetch,
         blocks: &[Verified],

@@ -1,8 +1,8 @@
 //! What frames say. All of it is checked when it is read.
 
+use super::description::{BlockDescription, check_name};
 use super::error::WireError;
 use super::header::{HEADER_BYTES, Header, Kind};
-use crate::description::{BlockDescription, check_name};
 use crate::limits::{
     AUTHORIZATION_BYTES_MAX, REQUEST_BLOCKS_MAX, REQUEST_TIMEOUT_MAX, TEXT_BYTES_MAX,
 };

@@ -1,7 +1,7 @@
 //! What the bytes of blocks mean.
 
+use super::error::WireError;
 use crate::limits::NAME_BYTES_MAX;
-use crate::wire::WireError;
 use std::fmt;
 
 /// What an agent's blocks are: two agents exchange blocks only if all of it is equal.
@@ -110,7 +110,7 @@ impl BlockDescription {
 }
 
 /// Checks a name that a peer has sent.
-pub(crate) fn check_name(field: &'static str, name: &str) -> Result<(), WireError> {
+pub(super) fn check_name(field: &'static str, name: &str) -> Result<(), WireError> {
     if name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
         let why = format!("must have {NAME_BYTES_MAX} bytes at most, and no control character");
         return Err(WireError::field(field, why));
