@@ -8,7 +8,7 @@ use crate::limits::{HELLO_TIMEOUT, IDLE_TIMEOUT, SERVED_CONNECTIONS_MAX};
 use kvasir_blocks::LayoutConfig;
 use kvasir_blocks::layout::LayoutForm;
 use kvasir_blocks::sets::{
-    AddressRange, BlockSetDescription, BlockSetId, BlockSetRegistry, ContentId, ExportError,
+    AddressRange, BlockSetDescription, BlockSetId, BlockSetRegistry, ExportError,
     MemoryKind, Registrar, SetMemory, TensorParallel,
 };
 use kvasir_process::access::{Access, Guard};
