@@ -7,7 +7,7 @@
 
 use crate::limits::{
     BATCH_EVENTS_MAX, BLOCK_CHECKS_MAX, BLOCK_SLOTS_MAX, BROKER_MESSAGE_BYTES_MAX,
-    DUMP_CHUNK_RECORDS_MAX, GRPC_MESSAGE_BYTES_MAX, QUERY_MULTIMODAL_ITEMS_MAX,
+    DUMP_CHUNK_RECORDS_MAX, FETCH_PEERS_MAX, GRPC_MESSAGE_BYTES_MAX, QUERY_MULTIMODAL_ITEMS_MAX,
     QUERY_WORKER_IDS_MAX, STORAGE_BATCH_EVENTS_MAX, STORAGE_METADATA_ENTRIES_MAX, SYNC_ITEMS_MAX,
     WORKER_ENDPOINTS_MAX, WORKER_LABELS_MAX, WORKER_LORA_NAMES_MAX, WORKER_MEDIUM_TTLS_MAX,
     WORKER_RANKS_MAX, WORKER_SOURCES_MAX,
@@ -128,7 +128,7 @@ const fn list(name: &'static str, path: &'static [u32], limit: usize) -> List {
 }
 
 /// Every request of the package.
-static REQUESTS: [Bounds; 38] = [
+static REQUESTS: [Bounds; 39] = [
     large(
         "FindMatchesRequest",
         &[
@@ -183,6 +183,7 @@ static REQUESTS: [Bounds; 38] = [
     small("AbortRequest", &[]),
     small("MatchPrefixRequest", &[]),
     small("OnboardRequest", &[]),
+    small("FetchRequest", &[list("peers", &[2], FETCH_PEERS_MAX)]),
     small("OffloadRequest", &[]),
     small("ReadRequest", &[]),
     small("VerifyRequest", &[]),

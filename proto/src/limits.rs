@@ -115,6 +115,8 @@ pub const STORAGE_METADATA_ENTRIES_MAX: usize = 8;
 pub const STORAGE_METADATA_KEY_BYTES_MAX: usize = 32;
 /// Longest value of such an entry.
 pub const STORAGE_METADATA_VALUE_BYTES_MAX: usize = 64;
+/// Most peers in one Fetch of BlockManager.
+pub const FETCH_PEERS_MAX: usize = 8;
 /// Largest shard map, as text, in bytes.
 pub const SHARD_MAP_BYTES_MAX: usize = 64 << 10;
 

@@ -415,6 +415,9 @@ async fn serve_local(
         let serving = serve_socket(socket, blocks, metrics.clone());
         tasks.spawn("blocks socket", async { Ok(serving.await?) });
     }
+    if let Some(blocks) = offered.blocks.clone().filter(|blocks| blocks.has_peer_port()) {
+        tasks.spawn("blocks peers", blocks.serve_peers());
+    }
     let Some(address) = address else { return Ok((None, metrics)) };
     let (listener, bound) = listen(address).await?;
     let serving = serve((listener, guard), offered, metrics.clone());

@@ -7,8 +7,10 @@ use kvasir_blocks::{BlockTier, LaneStats, PoolStats};
 use kvasir_process::telemetry::Row;
 use kvasir_tiers::manager::ManagerMetrics;
 use kvasir_tiers::manager::metrics::{CommitCounts, OnboardCounts, SessionCounts, TransferCounts};
+use kvasir_transfer::TransferMetrics;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
+use std::collections::BTreeMap;
 use std::fmt::{Display, Error};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +31,7 @@ impl Collector for BlocksMetrics {
         if let Some(storage) = self.0.storage() {
             encode_storage(to, &storage.stats())?;
         }
+        encode_peers(to, &self.0.peer_metrics())?;
         self.encode_gate(to)
     }
 }
@@ -205,6 +208,31 @@ fn encode_storage(to: Encoder<'_, '_>, stats: &StorageStats) -> Result<(), Error
     counter(to, "storage_events_dropped", help, alone(stats.dropped_events))?;
     let help = "Times that more storage events waited than may";
     counter(to, "storage_overflows", help, alone(stats.overflows))
+}
+
+fn encode_peers(to: Encoder<'_, '_>, metrics: &TransferMetrics) -> Result<(), Error> {
+    let figures: [(&str, Figure<TransferMetrics>); 7] = [
+        ("served", ("Blocks sent to other agents, verified", |at| at.served)),
+        ("served_bytes", ("Their bytes", |at| at.served_bytes)),
+        ("requests", ("Requests of other agents for blocks", |at| at.serve_requests)),
+        ("fetched", ("Blocks from other agents, verified and registered", |at| at.fetched)),
+        ("fetched_bytes", ("Their bytes", |at| at.fetched_bytes)),
+        ("fetches", ("Fetches from one other agent each", |at| at.fetches)),
+        (
+            "corrupt",
+            ("Blocks of other agents with wrong bytes or a wrong name: refused", |at| at.corrupt),
+        ),
+    ];
+    for (name, (help, value)) in figures {
+        counter(to, &format!("blocks_peer_{name}"), help, alone(value(metrics)))?;
+    }
+    let rows = |counts: &BTreeMap<&'static str, u64>| {
+        counts.iter().map(|(why, count)| row("reason", why, *count)).collect::<Vec<_>>()
+    };
+    let help = "Connections of other agents that were closed here";
+    counter(to, "blocks_peer_disconnected", help, rows(&metrics.disconnected))?;
+    let help = "Fetches that stopped before their last block";
+    counter(to, "blocks_peer_fetches_stopped", help, rows(&metrics.stopped))
 }
 
 impl BlocksMetrics {

@@ -57,6 +57,9 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(),
     registry.register_collector(Box::new(AgentMetrics(Arc::clone(&view))));
     #[cfg(feature = "blocks")]
     if let Some(blocks) = agent.blocks() {
+        if let Some(connections) = blocks.peer_connections() {
+            connections.register(&mut registry, "agent_blocks_peer");
+        }
         registry.register_collector(Box::new(blocks::BlocksMetrics(Arc::clone(blocks))));
     }
     let readiness = Readiness::with_problems(move || view.problems());

@@ -14,6 +14,14 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, Clone)]
 pub enum BlocksConfig {}
 
+impl BlocksConfig {
+    /// Never called.
+    #[must_use]
+    pub const fn peer_address(&self) -> Option<&str> {
+        match *self {}
+    }
+}
+
 /// Why there is none: there never is a reason.
 pub type BlocksError = Infallible;
 
@@ -40,6 +48,17 @@ impl Blocks {
 
     /// Never called.
     pub fn add_to(&self, _services: &mut Services) {
+        match *self {}
+    }
+
+    /// Never called.
+    #[must_use]
+    pub const fn has_peer_port(&self) -> bool {
+        match *self {}
+    }
+
+    /// Never called.
+    pub fn serve_peers(self: Arc<Self>) -> Ready<()> {
         match *self {}
     }
 

@@ -1,10 +1,13 @@
 use crate::storage::StorageConfig;
+use kvasir_process::access::Guard;
 use kvasir_process::text::ServerUrl;
 use kvasir_proto::hash::HASH_SCHEME;
 use kvasir_proto::types::DpRank;
 use kvasir_tiers::Fingerprint;
 use kvasir_tiers::manager::ManagerConfig;
+use kvasir_tls::Dialer;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
@@ -69,6 +72,19 @@ pub struct LayoutDimensions {
     pub dtype_width_bytes: u32,
 }
 
+/// Where other agents fetch blocks, and how this one connects to them.
+#[derive(Debug, Clone)]
+pub struct PeersConfig {
+    /// Where to listen; none for not at all.
+    pub listen: Option<SocketAddr>,
+    /// What other agents connect to; none if that is known only once the port is open, or there is none.
+    pub advertise: Option<String>,
+    /// Who gets in.
+    pub guard: Guard,
+    /// What connects to other agents. They learn its token.
+    pub dialer: Dialer,
+}
+
 /// What the block manager of an agent is made of.
 #[derive(Debug, Clone)]
 pub struct BlocksConfig {
@@ -80,6 +96,8 @@ pub struct BlocksConfig {
     pub dimensions: Option<LayoutDimensions>,
     /// What their elements are, in the operator's words.
     pub dtype: String,
+    /// How their bytes lie, in the operator's words.
+    pub layout: String,
     /// What these bytes mean, in words: whatever differs in it are other blocks.
     pub description: String,
     /// The engines' memory.
@@ -94,9 +112,17 @@ pub struct BlocksConfig {
     pub rank: DpRank,
     /// How what is stored where is published for storage providers; none for not at all.
     pub storage: Option<StorageConfig>,
+    /// Blocks from and for other agents.
+    pub peers: PeersConfig,
 }
 
 impl BlocksConfig {
+    /// Where other agents fetch them; none if nowhere, or if that is known only once the port is open.
+    #[must_use]
+    pub fn peer_address(&self) -> Option<&str> {
+        self.peers.advertise.as_deref()
+    }
+
     /// What tells blocks from those of another model, layout or dtype.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {

@@ -1,7 +1,9 @@
 use kvasir_memory::{AllocateError, ArenaError};
 use kvasir_process::net::SocketFileError;
+use kvasir_process::program::ListenError;
 use kvasir_tiers::manager::StartError;
 use kvasir_tiers::{DiskError, VolumeError};
+use kvasir_transfer::OwnerError;
 
 /// Why there is no block manager. Each names the option.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +26,12 @@ pub enum BlocksError {
     /// The socket cannot be had.
     #[error("blocks-socket: {0}")]
     Socket(#[from] SocketFileError),
+    /// The port for other agents cannot be had.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// Blocks cannot be served to other agents.
+    #[error("blocks-peer-listen: {0}")]
+    Owner(#[from] OwnerError),
     /// A fault of ours.
     #[error("blocks: the block manager failed while it began: see the log")]
     Panic,

@@ -6,14 +6,17 @@
 //! - `messages`: its values on the wire. `status`: its refusals. `verdicts`: whether to load, as engines asked it.
 //! - `sessions`: who is there. `checks`: turns of calls that block. `shared`, `opened`, `held`, `service`: the calls of
 //!   `BlockManager`.
+//! - `peers`: blocks from and for other agents. `fetched`: the call that fetches them.
 //! - `source`: what is registered where, for the index. `volume`: what a volume has already.
 
 mod checks;
 mod config;
 mod error;
+mod fetched;
 mod held;
 mod messages;
 mod opened;
+mod peers;
 mod running;
 mod service;
 mod sessions;
@@ -25,7 +28,8 @@ mod verdicts;
 mod volume;
 
 pub use config::{
-    ArenaBacking, BlocksConfig, DiskFile, LayoutDimensions, SLOT_ALIGNMENT_BYTES, VolumePlace,
+    ArenaBacking, BlocksConfig, DiskFile, LayoutDimensions, PeersConfig, SLOT_ALIGNMENT_BYTES,
+    VolumePlace,
 };
 pub use error::BlocksError;
 pub use running::Blocks;

@@ -1,5 +1,6 @@
 //! The block manager of a running agent, from start to stop.
 
+use super::peers::Peers;
 use super::shared::BlockManagerService;
 use super::source::BlockSource;
 use super::storages::{self, Opened};
@@ -11,13 +12,14 @@ use kvasir_blocks::{BlockTier, Route};
 use kvasir_feed::feed::new_incarnation;
 use kvasir_feed::hub::{Hub, HubError};
 use kvasir_memory::shared::HEADER_BYTES;
-use kvasir_process::net::SocketFile;
+use kvasir_process::net::{ConnectionMetrics, SocketFile};
 use kvasir_process::port::Services;
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::limits::GRPC_MESSAGE_BYTES_MAX;
 use kvasir_proto::pb;
 use kvasir_proto::pb::block_manager_server::BlockManagerServer;
 use kvasir_tiers::manager::{FeedTaken, KvBlockManager, ManagerMetrics, ShutdownReport};
+use kvasir_transfer::TransferMetrics;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,9 +69,10 @@ impl Blocks {
             stride_bytes: mapped.stride_bytes as u64,
         });
         let storage = config.storage.clone().map(|config| Arc::new(StorageBook::new(config)));
+        let peers = Peers::start(&config, &address, &manager).await?;
         let stop_calls = CancellationToken::new();
         let (of_service, stop) = (Arc::clone(&manager), stop_calls.clone());
-        let service = BlockManagerService::new(of_service, address, (config, arena), stop);
+        let service = BlockManagerService::new(of_service, address, (config, arena), peers, stop);
         Ok((Self { manager, service: Arc::new(service), search, storage, stop_calls }, socket))
     }
 
@@ -80,6 +83,29 @@ impl Blocks {
                 .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
                 .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX),
         );
+    }
+
+    /// Whether other agents fetch blocks here.
+    #[must_use]
+    pub fn has_peer_port(&self) -> bool {
+        self.service.peers.is_served()
+    }
+
+    /// Serves blocks to other agents, until calls are refused; at once over where there is no such port.
+    pub async fn serve_peers(self: Arc<Self>) {
+        self.service.peers.serve(self.stop_calls.clone()).await;
+    }
+
+    /// What was served to other agents, and fetched from them.
+    #[must_use]
+    pub fn peer_metrics(&self) -> TransferMetrics {
+        self.service.peers.metrics()
+    }
+
+    /// What counts the connections of other agents; none where there is no such port.
+    #[must_use]
+    pub fn peer_connections(&self) -> Option<&ConnectionMetrics> {
+        self.service.peers.connections()
     }
 
     /// Cancelled once calls are refused.
@@ -162,6 +188,7 @@ impl Blocks {
     /// happened meanwhile is left to its source. Returns whether everything stopped.
     pub async fn stop(&self, deadline: Instant) -> bool {
         self.stop_calls.cancel();
+        self.service.peers.backend.close_idle();
         let part = deadline.saturating_duration_since(Instant::now()) / STOP_PART;
         let ShutdownReport { is_drained, cancelled, stuck } =
             self.manager.shutdown(part, part).await;

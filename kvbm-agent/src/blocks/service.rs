@@ -203,6 +203,13 @@ impl BlockManager for BlockManagerService {
         }))
     }
 
+    async fn fetch(
+        &self,
+        request: Request<pb::FetchRequest>,
+    ) -> Result<Response<pb::FetchResponse>, Status> {
+        self.fetch_blocks(self.checked(request)?).await.map(Response::new)
+    }
+
     async fn offload(
         &self,
         request: Request<pb::OffloadRequest>,

@@ -2,6 +2,7 @@
 
 use super::BlocksConfig;
 use super::checks::Checks;
+use super::peers::Peers;
 use super::sessions::{Open, Sessions};
 use super::status::no_session;
 use super::verdicts::Verdicts;
@@ -26,6 +27,7 @@ pub struct BlockManagerService {
     /// What engines map, if they can.
     pub(super) arena: Option<pb::BlockArena>,
     pub(super) sessions: Arc<Sessions>,
+    pub(super) peers: Peers,
     pub(super) verdicts: Verdicts,
     pub(super) checks: Checks,
     pub(super) reads: Arc<Semaphore>,
@@ -39,6 +41,7 @@ impl BlockManagerService {
         manager: Arc<KvBlockManager>,
         address: WorkerAddress,
         (config, arena): (BlocksConfig, Option<pb::BlockArena>),
+        peers: Peers,
         stop: CancellationToken,
     ) -> Self {
         Self {
@@ -47,6 +50,7 @@ impl BlockManagerService {
             config,
             arena,
             sessions: Arc::default(),
+            peers,
             verdicts: Verdicts::default(),
             checks: Checks::new(),
             reads: Arc::new(Semaphore::new(READS_MAX)),

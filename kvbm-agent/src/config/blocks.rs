@@ -1,6 +1,7 @@
 //! Options of the block manager.
 
 use super::StorageOptions;
+use super::blocks_peers::PeerOptions;
 use crate::blocks::{
     ArenaBacking, BlocksConfig, DiskFile, LayoutDimensions, SLOT_ALIGNMENT_BYTES, VolumePlace,
 };
@@ -8,7 +9,7 @@ use clap::{ArgAction, Args};
 use kvasir_blocks::manager::TierConfig;
 use kvasir_blocks::{BlockTier, EvictionPolicy, KvBlockManagerConfig, LayoutConfig};
 use kvasir_process::config::ConfigError;
-use kvasir_process::options::positive;
+use kvasir_process::options::{ProcessConfig, positive};
 use kvasir_process::text::{self, ByteCount, ServerUrl, Span};
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::limits::{NAME_BYTES_MAX, WORKER_RANKS_MAX};
@@ -127,6 +128,10 @@ pub struct BlocksOptions {
     #[command(flatten)]
     #[serde(flatten)]
     pub storage: StorageOptions,
+    /// Blocks from and for other agents.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub peers: PeerOptions,
 }
 
 /// Where the engines' memory is, as configured.
@@ -236,6 +241,7 @@ impl BlocksOptions {
         address: &WorkerAddress,
         block_size: u32,
         has_nats: bool,
+        (process, is_insecure): (&ProcessConfig, bool),
     ) -> Result<Option<BlocksConfig>, ConfigError> {
         let Some(host_bytes) = self.blocks_host_bytes else { return self.check_off() };
         let (layout, dimensions) = self.layout(block_size)?;
@@ -267,6 +273,7 @@ impl BlocksOptions {
             block_bytes,
             dimensions,
             dtype: checked_name("blocks-dtype", &self.blocks_dtype)?,
+            layout: checked_name("blocks-layout", &self.blocks_layout)?,
             description: self.description(address, block_size, block_bytes)?,
             arena: self.blocks_arena.0.clone(),
             disk: disk.map(|(disk, _)| disk),
@@ -274,6 +281,7 @@ impl BlocksOptions {
             socket: self.blocks_socket.clone(),
             rank: self.blocks_rank,
             storage: self.storage.check(has_nats, self.blocks_volume.as_ref())?,
+            peers: self.peers.check(process, is_insecure)?,
         }))
     }
 
@@ -291,11 +299,12 @@ impl BlocksOptions {
             ("blocks-socket", self.blocks_socket.is_some()),
             ("storage-events", self.storage.storage_events),
         ];
-        match set.iter().find(|(_, is_set)| *is_set) {
+        let first = set.iter().find(|(_, is_set)| *is_set).map(|(field, _)| *field);
+        match first.or_else(|| self.peers.first_set()) {
             None => Ok(None),
-            Some((field, _)) => {
+            Some(field) => {
                 let why = "is set, and the block manager is off: set blocks-host-bytes, too";
-                Err(ConfigError::invalid(*field, why))
+                Err(ConfigError::invalid(field, why))
             }
         }
     }
@@ -395,7 +404,12 @@ impl BlocksOptions {
 
     fn manager(&self, blocks: KvBlockManagerConfig) -> Result<ManagerConfig, ConfigError> {
         Ok(ManagerConfig {
-            sessions_max: within("blocks-sessions-max", self.blocks_sessions_max, SESSIONS_MAX)?,
+            // One more holds blocks for other agents.
+            sessions_max: 1 + within(
+                "blocks-sessions-max",
+                self.blocks_sessions_max,
+                SESSIONS_MAX,
+            )?,
             lease_max: positive("blocks-lease-max", self.blocks_lease_max)?,
             lease_grace: self.blocks_lease_grace.0,
             pin_ttl_max: positive("blocks-pin-ttl-max", self.blocks_pin_ttl_max)?,

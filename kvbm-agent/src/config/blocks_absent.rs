@@ -3,6 +3,7 @@
 use crate::blocks::BlocksConfig;
 use clap::Args;
 use kvasir_process::config::ConfigError;
+use kvasir_process::options::ProcessConfig;
 use kvasir_proto::convert::WorkerAddress;
 use serde::Serialize;
 
@@ -18,6 +19,7 @@ impl BlocksOptions {
         _address: &WorkerAddress,
         _block_size: u32,
         _has_nats: bool,
+        _process: (&ProcessConfig, bool),
     ) -> Result<Option<BlocksConfig>, ConfigError> {
         Ok(None)
     }

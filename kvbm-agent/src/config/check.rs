@@ -14,7 +14,7 @@ use kvasir_feed::hub::{BATCH_BLOCKS_MAX, BATCH_INTERVAL_MAX, BatchingConfig, Hub
 use kvasir_feed::journal::JournalConfig;
 use kvasir_process::config::ConfigError;
 use kvasir_process::http::HttpConfig;
-use kvasir_process::options::{dialled, positive, target};
+use kvasir_process::options::{ProcessConfig, dialled, positive, target};
 use kvasir_process::telemetry::LogConfig;
 use kvasir_process::text::{ByteCount, Span};
 use kvasir_proto::convert::{
@@ -22,6 +22,7 @@ use kvasir_proto::convert::{
 };
 use kvasir_proto::limits::{
     BATCH_WIRE_BYTES_MAX, LEASE_MS_MAX, LEASE_MS_MIN, MEDIUM_TTL_MS_MAX, MEDIUM_TTL_MS_MIN,
+    WORKER_LABELS_MAX,
 };
 use kvasir_proto::pb;
 use kvasir_proto::target::is_tls;
@@ -32,6 +33,8 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+/// Label of a worker that says where other agents fetch its blocks.
+const PEER_LABEL: &str = "blocks-peer";
 /// Name of the agent's stream.
 const SOURCE: &str = "agent";
 
@@ -57,7 +60,9 @@ impl Config {
     /// If one of them is missing or cannot be used; the error names it.
     pub fn check(options: &Options) -> Result<Self, ConfigError> {
         let process = options.process.check()?;
-        let registration = registration(options)?;
+        let mut registration = registration(options)?;
+        let of_blocks = blocks(options, &registration, &process)?;
+        add_peer_label(&mut registration, of_blocks.as_ref());
         let indexers = indexers(&options.indexers, &process.dialer)?;
         let zmq = zmq(options)?;
         if indexers.is_empty() && options.nats.nats_url.is_none() && zmq.is_none() {
@@ -87,7 +92,7 @@ impl Config {
             },
             journal_dir: options.journal_dir.clone(),
             sources: sources(options, &registration)?,
-            blocks: blocks(options, &registration)?,
+            blocks: of_blocks,
             indexers,
             dialer: process.dialer,
             broker,
@@ -328,14 +333,25 @@ fn sources(options: &Options, registration: &Registration) -> Result<SourcesConf
     Ok(SourcesConfig { hub, relays, ingest: Some(IngestConfig::DEFAULT) })
 }
 
+/// Tells routers and engines where other agents fetch the worker's blocks, unless the operator does or there is no room.
+fn add_peer_label(registration: &mut Registration, blocks: Option<&BlocksConfig>) {
+    let labels = &mut registration.profile.labels;
+    if let Some(address) = blocks.and_then(BlocksConfig::peer_address)
+        && labels.len() < WORKER_LABELS_MAX
+    {
+        labels.entry(PEER_LABEL.to_owned()).or_insert_with(|| address.to_owned());
+    }
+}
+
 /// The block manager, which is one more source.
 fn blocks(
     options: &Options,
     registration: &Registration,
+    process: &ProcessConfig,
 ) -> Result<Option<BlocksConfig>, ConfigError> {
-    let address = registration.address();
+    let (address, process) = (registration.address(), (process, options.process.insecure));
     let has_nats = options.nats.nats_url.is_some();
-    let checked = options.blocks.check(&address, registration.block_size, has_nats)?;
+    let checked = options.blocks.check(&address, registration.block_size, has_nats, process)?;
     let Some(blocks) = checked else { return Ok(None) };
     let sources = options.source.len();
     if sources > 0 && !options.consolidate {

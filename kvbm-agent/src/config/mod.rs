@@ -3,6 +3,8 @@
 
 #[cfg_attr(not(feature = "blocks"), path = "blocks_absent.rs")]
 mod blocks;
+#[cfg(feature = "blocks")]
+mod blocks_peers;
 mod check;
 mod options;
 mod source;

@@ -46,6 +46,7 @@ const ROLES: Roles = &[
     ("/kvasir.v1.BlockManager/Abort", Role::Publish),
     ("/kvasir.v1.BlockManager/MatchPrefix", Role::Publish),
     ("/kvasir.v1.BlockManager/Onboard", Role::Publish),
+    ("/kvasir.v1.BlockManager/Fetch", Role::Publish),
     ("/kvasir.v1.BlockManager/Offload", Role::Publish),
     ("/kvasir.v1.BlockManager/Read", Role::Publish),
     ("/kvasir.v1.BlockManager/Verify", Role::Publish),

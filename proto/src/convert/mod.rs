@@ -24,7 +24,7 @@ mod worker;
 
 pub use blocks::{
     BlockCommit, BlockKey, BlockWrite, Commits, LoadQuestion, NamedPin, NewSession, Onboarding,
-    PinBlocks, PrefixQuery, SequenceList, SessionId, SlotLease, SlotList, UnpinBlocks,
+    PeerFetch, PinBlocks, PrefixQuery, SequenceList, SessionId, SlotLease, SlotList, UnpinBlocks,
 };
 pub use broker::{BrokerMessage, SourceMessage};
 pub use bytes::BytesError;

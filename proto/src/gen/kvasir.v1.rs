@@ -5381,6 +5381,92 @@ impl ::prost::Name for OnboardResponse {
         "/kvasir.v1.OnboardResponse".into()
     }
 }
+/// Asks for blocks of other agents.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FetchRequest {
+    /// The session, exactly 16 bytes.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub session_id: ::prost::bytes::Bytes,
+    /// Where agents serve their blocks (--blocks-peer-listen; the label `blocks-peer` of their workers): `host:port`, `<http://host:port`>
+    /// or `<https://host:port`.> 1 to 8, each once; the first is asked first.
+    #[prost(string, repeated, tag = "2")]
+    pub peers: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Sequence hashes of the prompt's blocks, in order, each once, 1 to 4,096.
+    #[prost(fixed64, repeated, tag = "3")]
+    pub sequence_hashes: ::prost::alloc::vec::Vec<u64>,
+    /// Time after which the answer comes with what is there, in milliseconds, 1 to 25,000; default 10,000.
+    #[prost(uint32, optional, tag = "4")]
+    pub timeout_ms: ::core::option::Option<u32>,
+}
+impl ::prost::Name for FetchRequest {
+    const NAME: &'static str = "FetchRequest";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.FetchRequest".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.FetchRequest".into()
+    }
+}
+/// What one peer gave.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FetchedFromPeer {
+    /// Its address.
+    #[prost(string, tag = "1")]
+    pub peer: ::prost::alloc::string::String,
+    /// Blocks that came from it.
+    #[prost(uint32, tag = "2")]
+    pub blocks: u32,
+    /// Why the next one did not; unspecified if all came.
+    #[prost(enumeration = "BlockFault", tag = "3")]
+    pub fault: i32,
+    /// The same for people.
+    #[prost(string, tag = "4")]
+    pub error: ::prost::alloc::string::String,
+}
+impl ::prost::Name for FetchedFromPeer {
+    const NAME: &'static str = "FetchedFromPeer";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.FetchedFromPeer".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.FetchedFromPeer".into()
+    }
+}
+/// What is there.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FetchResponse {
+    /// Leading blocks that are in some tier here now.
+    #[prost(uint32, tag = "1")]
+    pub leading_blocks: u32,
+    /// Of these, blocks that came from peers,
+    #[prost(uint32, tag = "2")]
+    pub fetched_blocks: u32,
+    /// and their bytes.
+    #[prost(uint64, tag = "3")]
+    pub bytes: u64,
+    /// Time that it took, in microseconds.
+    #[prost(uint64, tag = "4")]
+    pub micros: u64,
+    /// Why there are not more; unspecified if all are there. It concerns the block after the leading ones, and is what the last peer
+    /// that was asked says.
+    #[prost(enumeration = "BlockFault", tag = "5")]
+    pub fault: i32,
+    /// One for each peer that was asked.
+    #[prost(message, repeated, tag = "6")]
+    pub peers: ::prost::alloc::vec::Vec<FetchedFromPeer>,
+}
+impl ::prost::Name for FetchResponse {
+    const NAME: &'static str = "FetchResponse";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.FetchResponse".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.FetchResponse".into()
+    }
+}
 /// Offers blocks to the next tier.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct OffloadRequest {
@@ -5884,6 +5970,8 @@ pub enum BlockFault {
     Limit = 6,
     /// The agent stops.
     Stopping = 7,
+    /// The peer can't be reached, refuses, or was lost or restarted. Ask another one, or compute it.
+    Peer = 8,
 }
 impl BlockFault {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -5900,6 +5988,7 @@ impl BlockFault {
             Self::Busy => "BLOCK_FAULT_BUSY",
             Self::Limit => "BLOCK_FAULT_LIMIT",
             Self::Stopping => "BLOCK_FAULT_STOPPING",
+            Self::Peer => "BLOCK_FAULT_PEER",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -5913,6 +6002,7 @@ impl BlockFault {
             "BLOCK_FAULT_BUSY" => Some(Self::Busy),
             "BLOCK_FAULT_LIMIT" => Some(Self::Limit),
             "BLOCK_FAULT_STOPPING" => Some(Self::Stopping),
+            "BLOCK_FAULT_PEER" => Some(Self::Peer),
             _ => None,
         }
     }
@@ -6321,6 +6411,30 @@ pub mod block_manager_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("kvasir.v1.BlockManager", "Onboard"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Fetches blocks from other agents into this one's memory: those of a prompt that are in no tier here. Each is verified before
+        /// it is registered. The session does not hold them: Onboard does. Peers are asked in turn, each for what is still
+        /// missing, until all is there or the time is over. A cancelled call keeps what has arrived.
+        pub async fn fetch(
+            &mut self,
+            request: impl tonic::IntoRequest<super::FetchRequest>,
+        ) -> std::result::Result<tonic::Response<super::FetchResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::BoundedCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kvasir.v1.BlockManager/Fetch",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kvasir.v1.BlockManager", "Fetch"));
             self.inner.unary(req, path, codec).await
         }
         /// Offers blocks to the tier below the nearest one that has them. The agent does so by itself with what is committed or

@@ -1990,6 +1990,16 @@ pub mod block_manager_server {
             tonic::Response<crate::pb::OnboardResponse>,
             tonic::Status,
         >;
+        /// Fetches blocks from other agents into this one's memory: those of a prompt that are in no tier here. Each is verified before
+        /// it is registered. The session does not hold them: Onboard does. Peers are asked in turn, each for what is still
+        /// missing, until all is there or the time is over. A cancelled call keeps what has arrived.
+        async fn fetch(
+            &self,
+            request: tonic::Request<crate::pb::FetchRequest>,
+        ) -> std::result::Result<
+            tonic::Response<crate::pb::FetchResponse>,
+            tonic::Status,
+        >;
         /// Offers blocks to the tier below the nearest one that has them. The agent does so by itself with what is committed or
         /// found (--blocks-offload).
         async fn offload(
@@ -2485,6 +2495,51 @@ pub mod block_manager_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = OnboardSvc(inner);
+                        let codec = crate::codec::BoundedCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kvasir.v1.BlockManager/Fetch" => {
+                    #[allow(non_camel_case_types)]
+                    struct FetchSvc<T: BlockManager>(pub Arc<T>);
+                    impl<
+                        T: BlockManager,
+                    > tonic::server::UnaryService<crate::pb::FetchRequest>
+                    for FetchSvc<T> {
+                        type Response = crate::pb::FetchResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<crate::pb::FetchRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as BlockManager>::fetch(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = FetchSvc(inner);
                         let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

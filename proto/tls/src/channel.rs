@@ -38,6 +38,11 @@ impl Token {
         })?;
         Ok(Self { file, header: Arc::new(header) })
     }
+
+    /// As it is now, as a header.
+    pub(crate) fn header(&self) -> HeaderValue {
+        HeaderValue::clone(&self.header.get())
+    }
 }
 
 /// What the file has, as a header. No error has a part of it.
@@ -94,7 +99,7 @@ impl Service<Request<Body>> for Channel {
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         if let Some(token) = &self.token {
-            let header = HeaderValue::clone(&token.header.get());
+            let header = token.header();
             request.headers_mut().insert(AUTHORIZATION, header);
         }
         let (request, repeatable) = Repeatable::new(request);

@@ -27,8 +27,15 @@ use tokio::{
     time::timeout,
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
+use tokio_util::either::Either;
 use tonic::{codegen::http::Uri, transport::Endpoint};
 use tower::Service;
+
+/// What connections for blocks between agents speak, within TLS.
+pub const BLOCKS_ALPN: &[u8] = b"kvasir-blocks/1";
+
+/// A connection that is no gRPC: plain, or over TLS.
+pub type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
 /// Longest time to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -88,6 +95,9 @@ pub enum DialError {
     /// The server cannot be reached, or does not let this client in.
     #[error("{}", causes_of(.0))]
     Transport(tonic::transport::Error),
+    /// The same, where it is no gRPC.
+    #[error("{0}")]
+    Stream(#[from] io::Error),
 }
 
 /// The causes of an error of the transport, whose own message tells nothing.
@@ -147,6 +157,46 @@ impl Dialer {
             return Err(DialError::NoAuthority(url));
         }
         Ok(url)
+    }
+
+    /// What the clients show with each call; none without a token.
+    #[must_use]
+    pub fn authorization(&self) -> Option<String> {
+        let header = self.token.as_ref()?.header();
+        header.to_str().ok().map(str::to_owned)
+    }
+
+    /// Connects for blocks between agents, to the first address of the target that can be reached. Within TLS 1.3 only
+    /// the server's first words tell whether it has let the client in.
+    ///
+    /// # Errors
+    /// As [`Dialer::check`], or if there is no connection within the time.
+    pub async fn open_for_blocks(
+        &self,
+        target: &str,
+        within: Duration,
+    ) -> Result<Stream, DialError> {
+        let url = self.check(target)?;
+        let malformed = || TargetError::Malformed(target.to_owned());
+        let uri: Uri = url.parse().map_err(|_error| malformed())?;
+        let host = uri.host().ok_or_else(malformed)?.trim_matches(['[', ']']).to_owned();
+        let port = uri.port_u16().ok_or_else(malformed)?;
+        let Some(tls) = self.tls.as_ref().filter(|_| is_tls(&url)) else {
+            return Ok(open_first((&*host, port), within, plain).await.map(Either::Left)?);
+        };
+        let name = ServerName::try_from(host.clone()).map_err(|_error| malformed())?;
+        let mut config = ClientConfig::clone(&tls.config.get());
+        config.alpn_protocols = vec![BLOCKS_ALPN.to_vec()];
+        let config = Arc::new(config);
+        let open = |address| {
+            let (config, name) = (Arc::clone(&config), name.clone());
+            async move {
+                let tcp = plain(address).await?;
+                TlsConnector::from(config).connect(name, tcp).await
+            }
+        };
+        let opened = open_first((&*host, port), within, open).await?;
+        Ok(Either::Right(Box::new(opened)))
     }
 
     /// A channel that connects when it is first used, and again whenever the connection is lost.
@@ -276,15 +326,20 @@ impl Service<Uri> for Dial {
     }
 }
 
+async fn plain(address: SocketAddr) -> io::Result<TcpStream> {
+    let tcp = TcpStream::connect(address)
+        .await
+        .map_err(|why| io::Error::new(why.kind(), format!("cannot connect to {address}: {why}")))?;
+    tcp.set_nodelay(true)?;
+    Ok(tcp)
+}
+
 async fn connect(
     address: SocketAddr,
     name: ServerName<'static>,
     config: &Arc<ClientConfig>,
 ) -> io::Result<Opened> {
-    let tcp = TcpStream::connect(address)
-        .await
-        .map_err(|why| io::Error::new(why.kind(), format!("cannot connect to {address}: {why}")))?;
-    tcp.set_nodelay(true)?;
+    let tcp = plain(address).await?;
     let opened = open(tcp, name.clone(), config).await;
     opened.map_err(|why| {
         io::Error::new(why.kind(), format!("TLS with {} ({address}): {why}", name.to_str()))

@@ -20,7 +20,7 @@ mod reload;
 mod server;
 
 pub use channel::Channel;
-pub use dial::{ClientFiles, DialError, Dialer, Identity};
+pub use dial::{BLOCKS_ALPN, ClientFiles, DialError, Dialer, Identity, Stream};
 pub use error::{Problem, TlsError};
 #[cfg(feature = "server")]
 pub use names::CertificateNames;

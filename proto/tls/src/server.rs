@@ -2,6 +2,7 @@
 
 use crate::{
     TlsError,
+    dial::BLOCKS_ALPN,
     pem::{Contents, Source},
     reload::Reloaded,
 };
@@ -34,6 +35,9 @@ pub enum Protocol {
     Grpc,
     /// HTTP/1.1. Clients without a certificate are let in; what they may see is the port's to say.
     Http1,
+    /// Blocks between agents ([`BLOCKS_ALPN`]). Clients without a certificate are refused, where certificates are
+    /// demanded.
+    Blocks,
 }
 
 /// TLS of a server's ports. Clones share the files.
@@ -46,6 +50,7 @@ pub struct ServerTls {
 struct Configs {
     grpc: Arc<ServerConfig>,
     http1: Arc<ServerConfig>,
+    blocks: Arc<ServerConfig>,
 }
 
 impl ServerTls {
@@ -69,6 +74,7 @@ impl ServerTls {
         TlsAcceptor::from(Arc::clone(match protocol {
             Protocol::Grpc => &configs.grpc,
             Protocol::Http1 => &configs.http1,
+            Protocol::Blocks => &configs.blocks,
         }))
     }
 
@@ -108,6 +114,7 @@ fn configs(files: &[Contents]) -> Result<Configs, TlsError> {
         config.alpn_protocols = vec![match protocol {
             Protocol::Grpc => b"h2".to_vec(),
             Protocol::Http1 => b"http/1.1".to_vec(),
+            Protocol::Blocks => BLOCKS_ALPN.to_vec(),
         }];
         if client_ca.is_some() {
             // A session that is resumed is not verified again: a client whose certificate has expired or was revoked
@@ -117,7 +124,11 @@ fn configs(files: &[Contents]) -> Result<Configs, TlsError> {
         }
         Ok(Arc::new(config))
     };
-    Ok(Configs { grpc: config(Protocol::Grpc)?, http1: config(Protocol::Http1)? })
+    Ok(Configs {
+        grpc: config(Protocol::Grpc)?,
+        http1: config(Protocol::Http1)?,
+        blocks: config(Protocol::Blocks)?,
+    })
 }
 
 fn verifier(

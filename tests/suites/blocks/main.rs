@@ -5,6 +5,7 @@ mod engine;
 mod joined;
 mod kept;
 mod lost;
+mod peers;
 mod place;
 mod refusals;
 mod restart;

@@ -244,8 +244,12 @@ const LAYERS: &[(&str, &str)] = &[
     (
         "kvbm-agent/tiers::manager",
         "error memory metrics records waiters convert config counters leases shared feed executors relay session \
-         onboard driver block_manager",
+         onboard fill lend driver block_manager",
     ),
+    ("kvbm-agent/transfer", "limits wire counters backend serve client"),
+    ("kvbm-agent/transfer::wire", "error header description messages frames wire_test"),
+    ("kvbm-agent/transfer::serve", "registrar shared sending connection owner"),
+    ("kvbm-agent/transfer::client", "config owners connection receive tcp"),
     ("kvbm-agent/tiers::disk", "error format file medium recover"),
     ("kvbm-agent/tiers::objects", "format volume"),
     (
@@ -302,7 +306,7 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "kvbm-agent::blocks",
-        "absent error config volume storages status messages verdicts sessions checks shared held opened service source running",
+        "absent error config volume storages peers status messages verdicts sessions checks shared fetched held opened service source running",
     ),
     ("kvbm-agent::ingest", "config refusals error source session service"),
     ("kvbm-agent::load", "error loads board scrape config"),

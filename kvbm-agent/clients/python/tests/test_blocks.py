@@ -5,6 +5,7 @@ import os
 import pathlib
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ from typing import Optional
 
 import numpy
 import pytest
-from conftest import BLOCK_BYTES, HOST_BLOCKS, Agents, Keepers, wait_until
+from conftest import BLOCK_BYTES, HOST_BLOCKS, Agents, Keepers, block_flags, wait_until
 
 from kvasir import (
     ArenaError,
@@ -406,3 +407,31 @@ def test_threads_share_a_session(keepers: Keepers) -> None:
 def test_an_agent_without_blocks_says_so(agents: Agents) -> None:
     with BlockManager(agents().target) as manager, pytest.raises(RefusedError):
         manager.open_session("model")
+
+
+def test_blocks_come_from_another_agent(
+    agents: Agents, indexer: Indexer, tmp_path: pathlib.Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as port:
+        peer = f"127.0.0.1:{port.getsockname()[1]}"
+    folders = [tmp_path / name for name in ("owner", "other")]
+    for folder in folders:
+        folder.mkdir()
+    listen = ("--blocks-peer-listen", peer)
+    owner = agents("worker-0", *block_flags(folders[0]), *listen)
+    other = agents("worker-1", *block_flags(folders[1]))
+    tokens = prompt(1, 5)
+    with opened(owner.target) as (_, session):
+        save_released(session, tokens)
+    with opened(other.target) as (_, session):
+        fetched = session.fetch([f"http://{peer}"], names(tokens))
+        assert (fetched.leading_blocks, fetched.fetched_blocks, fetched.fault) == (5, 5, None)
+        assert fetched.bytes == 5 * BLOCK_BYTES
+        assert [(at.blocks, at.fault, at.error) for at in fetched.peers] == [(5, None, "")]
+        load(session, tokens)
+        missing = session.fetch([f"http://{peer}"], names(prompt(2, 1)), timeout_ms=5_000)
+        assert (missing.leading_blocks, missing.fault) == (0, BlockFault.MISSING)
+        owner.kill()
+        lost = session.fetch([f"http://{peer}"], names(prompt(2, 1)))
+        assert (lost.leading_blocks, lost.fault) == (0, BlockFault.PEER)
+        assert lost.peers[0].error

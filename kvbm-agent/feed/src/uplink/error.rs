@@ -71,7 +71,7 @@ impl From<DialError> for UplinkError {
     fn from(error: DialError) -> Self {
         match error {
             DialError::Target(_) | DialError::NoAuthority(_) => Self::Target(error),
-            DialError::Transport(_) => Self::Endpoint(error),
+            DialError::Transport(_) | DialError::Stream(_) => Self::Endpoint(error),
         }
     }
 }

@@ -38,13 +38,15 @@ pub(super) struct Holdings {
     lapsed: BTreeSet<u32>,
     /// Leases that are being committed at the moment.
     pub(super) committing: usize,
+    /// Slots that this process fills by itself.
+    pub(super) filling: usize,
     pub(super) is_ended: bool,
 }
 
 impl Holdings {
-    /// Slots that are leased, those included that are being committed.
+    /// Slots that are leased, those included that are being committed or filled here.
     pub(super) fn leased(&self) -> usize {
-        self.leases.len() + self.committing
+        self.leases.len() + self.committing + self.filling
     }
 
     /// Leases a slot until `deadline`.

@@ -4,8 +4,8 @@
 //! - `memory`: the tier that engines read and write. `convert`: the words of plan and storages for one thing.
 //! - `waiters`, `counters`, `shared`: what sessions and the driver have in common.
 //! - `relay`, `records`, `executors`, `driver`: the one task that has transfers carried out.
-//! - `leases`, [`session`], `onboard`: what one engine holds. [`feed`]: what changed, for the index.
-//! - [`metrics`]: figures. [`block_manager`]: all of it.
+//! - `leases`, [`session`], `onboard`: what one engine holds. `fill`, `lend`: slots that this process fills and sends itself.
+//! - [`feed`]: what changed, for the index. [`metrics`]: figures. [`block_manager`]: all of it.
 //!
 //! Locks are taken in this order, and none is held across an await: holdings of a session, waiters, plan, pool, events.
 
@@ -17,7 +17,9 @@ mod driver;
 pub mod error;
 mod executors;
 pub mod feed;
+mod fill;
 mod leases;
+mod lend;
 mod memory;
 pub mod metrics;
 mod onboard;
@@ -33,6 +35,8 @@ pub use error::{
     AllocateError, CommitError, FeedTaken, PinError, ReadError, SessionError, StartError,
 };
 pub use feed::{EventFeed, FeedStep};
+pub use fill::{Filled, Filling};
+pub use lend::Loan;
 pub use memory::CommitKind;
 pub use metrics::ManagerMetrics;
 pub use onboard::{OnboardRequest, Onboarded, StopReason, Stopped};

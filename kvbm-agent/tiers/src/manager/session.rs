@@ -126,6 +126,21 @@ impl Seat {
         Ok(())
     }
 
+    /// Works with what the session holds, under its lock.
+    pub(super) fn with_holdings<T>(&self, work: impl FnOnce(&mut Holdings) -> T) -> T {
+        work(&mut self.holdings.lock())
+    }
+
+    /// The same, unless the session has ended.
+    pub(super) fn try_with_holdings<T, E: From<SessionError>>(
+        &self,
+        work: impl FnOnce(&mut Holdings) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut holdings = self.holdings.lock();
+        self.check(&holdings)?;
+        work(&mut holdings)
+    }
+
     /// Holds a block for the session.
     ///
     /// # Errors

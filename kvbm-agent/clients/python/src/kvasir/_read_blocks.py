@@ -81,6 +81,12 @@ def onboarded(answer: pb.OnboardResponse) -> types.Onboarded:
     return types.Onboarded(blocks, fault(answer.fault), _tier(answer.fault_tier))
 
 
+def fetched(answer: pb.FetchResponse) -> types.Fetched:
+    """Converts an answer of Fetch."""
+    peers = (_same(types.FetchedFromPeer, at, fault=fault(at.fault)) for at in answer.peers)
+    return _same(types.Fetched, answer, fault=fault(answer.fault), peers=tuple(peers))
+
+
 def pinned(block: pb.PinnedBlock) -> types.PinnedBlock:
     """Converts what became of a block to pin."""
     pin = None

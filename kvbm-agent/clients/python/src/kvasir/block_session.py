@@ -10,7 +10,14 @@ from google.protobuf.message import Message
 
 from kvasir import _read_blocks, _rpc
 from kvasir._arena import Arena
-from kvasir._check import read_hash, read_hash_list, read_int, read_list, read_number
+from kvasir._check import (
+    read_hash,
+    read_hash_list,
+    read_int,
+    read_list,
+    read_name,
+    read_number,
+)
 from kvasir._gen import block_manager_pb2 as pb
 from kvasir._read_route import known
 from kvasir._session_stream import SessionStream
@@ -20,6 +27,7 @@ from kvasir.block_types import (
     BlockPin,
     CommitBlock,
     CommittedBlock,
+    Fetched,
     OffloadOutcome,
     Onboarded,
     PinnedBlock,
@@ -37,6 +45,7 @@ from kvasir.limits import (
     BLOCK_PRIORITY_MAX,
     BLOCK_SLOTS_MAX,
     BLOCK_WRITE_BYTES_MAX,
+    FETCH_PEERS_MAX,
     ONBOARD_TIMEOUT_MS_DEFAULT,
     ONBOARD_TIMEOUT_MS_MAX,
     QUERY_BLOCKS_MAX,
@@ -220,6 +229,28 @@ class Session:
         )
         timeout = self._timeout + wait / 1_000
         return _read_blocks.onboarded(self._call("Onboard", request, pb.OnboardResponse, timeout))
+
+    def fetch(
+        self,
+        peers: Sequence[str],
+        sequence_hashes: Sequence[int],
+        *,
+        timeout_ms: int = ONBOARD_TIMEOUT_MS_DEFAULT,
+    ) -> Fetched:
+        """Fetches a prompt's blocks that no tier has from other agents; `onboard` gets them then.
+
+        `peers` are addresses such as `http://10.0.0.7:50053`, which are asked in turn: 1 to 8, each
+        once. Each block is verified before it counts. After `timeout_ms` it returns what is there.
+        """
+        wait = read_int("timeout_ms", timeout_ms, 1, ONBOARD_TIMEOUT_MS_MAX)
+        _bound("peers", peers, FETCH_PEERS_MAX)
+        request = pb.FetchRequest(
+            peers=[read_name(f"peers[{at}]", peer) for at, peer in enumerate(peers)],
+            sequence_hashes=_hashes(sequence_hashes, BLOCK_SLOTS_MAX),
+            timeout_ms=wait,
+        )
+        timeout = self._timeout + wait / 1_000
+        return _read_blocks.fetched(self._call("Fetch", request, pb.FetchResponse, timeout))
 
     def read(self, slots: Sequence[int]) -> Iterator[BlockBytes]:
         """Yields the bytes of held blocks, in this order, verified by the agent.

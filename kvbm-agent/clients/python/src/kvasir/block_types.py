@@ -42,6 +42,8 @@ class BlockFault(enum.Enum):
     """The session holds as many blocks as it may, or its tier has as many pins as it may."""
     STOPPING = 7
     """The agent stops."""
+    PEER = 8
+    """The peer can't be reached, refuses, or was lost or restarted."""
 
 
 class CommitOutcome(enum.Enum):
@@ -270,6 +272,38 @@ class Onboarded:
     """Why the block after these can't be had; None if all are there."""
     fault_tier: BlockTier
     """Tier whose copy was corrupt or unreadable."""
+
+
+@dataclass(frozen=True)
+class FetchedFromPeer:
+    """What one peer gave."""
+
+    peer: str
+    """Its address."""
+    blocks: int
+    """Blocks that came from it."""
+    fault: Optional[BlockFault]
+    """Why the next one did not; None if all came."""
+    error: str
+    """The same for people."""
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What is in some tier of the agent now. The session does not hold it: `onboard` does."""
+
+    leading_blocks: int
+    """Leading blocks that are there."""
+    fetched_blocks: int
+    """Of these, blocks that came from peers."""
+    bytes: int
+    """Their bytes."""
+    micros: int
+    """Time that it took, in microseconds."""
+    fault: Optional[BlockFault]
+    """Why the block after these can't be had; None if all are there."""
+    peers: tuple[FetchedFromPeer, ...]
+    """One for each peer that was asked."""
 
 
 @dataclass(frozen=True)

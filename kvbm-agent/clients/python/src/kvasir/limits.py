@@ -49,10 +49,13 @@ BLOCK_WRITE_BYTES_MAX = 4 << 20
 """Most bytes of one call of Write; `Session.write` makes several."""
 
 ONBOARD_TIMEOUT_MS_MAX = 25_000
-"""Longest `timeout_ms` of `Session.onboard`."""
+"""Longest `timeout_ms` of `Session.onboard` and `fetch`."""
 
 ONBOARD_TIMEOUT_MS_DEFAULT = 10_000
 """Its default."""
+
+FETCH_PEERS_MAX = 8
+"""Most peers of one `Session.fetch`."""
 
 SLOT_LEASE_MS_DEFAULT = 30_000
 """Default of `lease_ms` of `Session.allocate`, if the agent allows it."""

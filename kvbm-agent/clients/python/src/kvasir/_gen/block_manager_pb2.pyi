@@ -25,6 +25,7 @@ class BlockFault(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     BLOCK_FAULT_BUSY: _ClassVar[BlockFault]
     BLOCK_FAULT_LIMIT: _ClassVar[BlockFault]
     BLOCK_FAULT_STOPPING: _ClassVar[BlockFault]
+    BLOCK_FAULT_PEER: _ClassVar[BlockFault]
 
 class CommitOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -59,6 +60,7 @@ BLOCK_FAULT_TIMED_OUT: BlockFault
 BLOCK_FAULT_BUSY: BlockFault
 BLOCK_FAULT_LIMIT: BlockFault
 BLOCK_FAULT_STOPPING: BlockFault
+BLOCK_FAULT_PEER: BlockFault
 COMMIT_OUTCOME_UNSPECIFIED: CommitOutcome
 COMMIT_OUTCOME_NEW: CommitOutcome
 COMMIT_OUTCOME_DUPLICATE: CommitOutcome
@@ -347,6 +349,46 @@ class OnboardResponse(_message.Message):
     fault: BlockFault
     fault_tier: BlockTier
     def __init__(self, blocks: _Optional[_Iterable[_Union[HeldBlock, _Mapping]]] = ..., fault: _Optional[_Union[BlockFault, str]] = ..., fault_tier: _Optional[_Union[BlockTier, str]] = ...) -> None: ...
+
+class FetchRequest(_message.Message):
+    __slots__ = ("session_id", "peers", "sequence_hashes", "timeout_ms")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    PEERS_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_HASHES_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    session_id: bytes
+    peers: _containers.RepeatedScalarFieldContainer[str]
+    sequence_hashes: _containers.RepeatedScalarFieldContainer[int]
+    timeout_ms: int
+    def __init__(self, session_id: _Optional[bytes] = ..., peers: _Optional[_Iterable[str]] = ..., sequence_hashes: _Optional[_Iterable[int]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class FetchedFromPeer(_message.Message):
+    __slots__ = ("peer", "blocks", "fault", "error")
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    peer: str
+    blocks: int
+    fault: BlockFault
+    error: str
+    def __init__(self, peer: _Optional[str] = ..., blocks: _Optional[int] = ..., fault: _Optional[_Union[BlockFault, str]] = ..., error: _Optional[str] = ...) -> None: ...
+
+class FetchResponse(_message.Message):
+    __slots__ = ("leading_blocks", "fetched_blocks", "bytes", "micros", "fault", "peers")
+    LEADING_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    FETCHED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    MICROS_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    PEERS_FIELD_NUMBER: _ClassVar[int]
+    leading_blocks: int
+    fetched_blocks: int
+    bytes: int
+    micros: int
+    fault: BlockFault
+    peers: _containers.RepeatedCompositeFieldContainer[FetchedFromPeer]
+    def __init__(self, leading_blocks: _Optional[int] = ..., fetched_blocks: _Optional[int] = ..., bytes: _Optional[int] = ..., micros: _Optional[int] = ..., fault: _Optional[_Union[BlockFault, str]] = ..., peers: _Optional[_Iterable[_Union[FetchedFromPeer, _Mapping]]] = ...) -> None: ...
 
 class OffloadRequest(_message.Message):
     __slots__ = ("session_id", "sequence_hashes", "priority")

@@ -1,0 +1,110 @@
+//! Blocks from and for other agents.
+
+use super::{BlocksConfig, BlocksError, PeersConfig};
+use kvasir_blocks::sets::{BlockSetLimits, BlockSetRegistry, ContentId};
+use kvasir_process::access::Guard;
+use kvasir_process::net::ConnectionMetrics;
+use kvasir_process::program::listen;
+use kvasir_proto::convert::WorkerAddress;
+use kvasir_proto::hash::HASH_SCHEME;
+use kvasir_tiers::manager::KvBlockManager;
+use kvasir_transfer::serve::OwnerConfig;
+use kvasir_transfer::{
+    BlockDescription, ClientConfig, Owner, TcpBackend, TransferBackend, TransferCounters,
+    TransferMetrics,
+};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// Both sides of it.
+#[derive(Debug)]
+pub(super) struct Peers {
+    pub(super) backend: Arc<dyn TransferBackend>,
+    owner: Option<Arc<Owner>>,
+    /// The port, until it is served.
+    port: Mutex<Option<(TcpListener, Guard)>>,
+    counters: Arc<TransferCounters>,
+}
+
+impl Peers {
+    /// Opens the port, if there is to be one.
+    pub(super) async fn start(
+        config: &BlocksConfig,
+        address: &WorkerAddress,
+        manager: &KvBlockManager,
+    ) -> Result<Self, BlocksError> {
+        let PeersConfig { listen: at, guard, dialer, .. } = config.peers.clone();
+        let counters: Arc<TransferCounters> = Arc::default();
+        let registry = BlockSetRegistry::new(epoch(), BlockSetLimits::DEFAULT);
+        let (worker, blocks) = (address.worker.clone(), described(config, address));
+        let client = ClientConfig { worker: worker.clone(), blocks: blocks.clone(), dialer };
+        let backend = TcpBackend::new(client, registry.clone(), Arc::clone(&counters));
+        let backend: Arc<dyn TransferBackend> = Arc::new(backend);
+        let (mut owner, mut port) = (None, None);
+        if let Some(at) = at {
+            let (listener, bound) = listen("blocks-peer-listen", at).await?;
+            tracing::info!(address = %bound, "other agents fetch blocks here");
+            let content = ContentId(content(config));
+            let config = OwnerConfig::new(worker, blocks, content);
+            let serving = Owner::new(config, manager, registry, Arc::clone(&counters))?;
+            (owner, port) = (Some(Arc::new(serving)), Some((listener, guard)));
+        }
+        Ok(Self { backend, owner, port: Mutex::new(port), counters })
+    }
+
+    /// Serves the port until `stop` is cancelled; at once over where there is none.
+    pub(super) async fn serve(&self, stop: CancellationToken) {
+        let port = self.port.lock().take();
+        if let (Some(owner), Some((listener, guard))) = (self.owner.clone(), port) {
+            owner.serve(listener, guard, stop).await;
+        }
+    }
+
+    pub(super) const fn is_served(&self) -> bool {
+        self.owner.is_some()
+    }
+
+    pub(super) fn metrics(&self) -> TransferMetrics {
+        self.counters.metrics()
+    }
+
+    pub(super) fn connections(&self) -> Option<&ConnectionMetrics> {
+        self.owner.as_deref().map(Owner::connections)
+    }
+}
+
+/// Grows from start to start, as long as the machine's clock does: what an earlier process exported is fenced by it.
+fn epoch() -> u64 {
+    let since = UNIX_EPOCH.elapsed().unwrap_or(Duration::ZERO);
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The fingerprint's first half is enough to tell sets apart.
+fn content(config: &BlocksConfig) -> u64 {
+    let kvasir_tiers::Fingerprint(bytes) = config.fingerprint();
+    bytes.first_chunk().map_or(0, |first| u64::from_le_bytes(*first))
+}
+
+fn described(
+    config: &BlocksConfig,
+    WorkerAddress { partition, .. }: &WorkerAddress,
+) -> BlockDescription {
+    let (model, tenant) = (partition.model().to_owned(), partition.tenant().to_owned());
+    let dimensions = config.dimensions;
+    BlockDescription {
+        model,
+        tenant,
+        hash_scheme: HASH_SCHEME.to_owned(),
+        block_size: config.manager.blocks.layout.page_size,
+        block_bytes: config.block_bytes as u64,
+        dtype: config.dtype.clone(),
+        layout: config.layout.clone(),
+        layers: dimensions.map_or(0, |at| at.layers),
+        outer_dim: dimensions.map_or(0, |at| at.outer_dim),
+        inner_dim: dimensions.map_or(0, |at| at.inner_dim),
+        dtype_width_bytes: dimensions.map_or(0, |at| at.dtype_width_bytes),
+    }
+}

@@ -1,0 +1,139 @@
+//! Slots that this process fills by itself, as from a peer.
+
+use super::error::{AllocateError, CommitError};
+use super::leases::Holdings;
+use super::memory::{CommitKind, Fresh, Refused, sum};
+use super::session::{Commit, Seat, Session};
+use kvasir_blocks::{SlotId, TierBlock};
+use kvasir_memory::{AccessError, WriteSlot};
+use std::sync::Arc;
+
+/// A slot that is filled outside of the session's lock, by whoever has this. Dropped, the slot is free. Unlike a lease it has
+/// no deadline: its owner bounds how long it exists.
+#[derive(Debug)]
+pub struct Filling {
+    /// Both are there until the slot is registered. The writer goes first, before the slot is free.
+    writer: Option<WriteSlot>,
+    fresh: Option<Fresh>,
+    _place: Place,
+}
+
+/// A place among the slots that the session may write.
+#[derive(Debug)]
+struct Place(Arc<Seat>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.with_holdings(|holdings| holdings.filling -= 1);
+        self.0.shared.wake.notify_one();
+    }
+}
+
+/// A block that was filled and registered. While this exists, its slot stays as it is.
+#[derive(Debug)]
+pub struct Filled {
+    /// What became of it.
+    pub kind: CommitKind,
+    _block: TierBlock,
+}
+
+impl Session {
+    /// Takes `count` slots to be filled, or none. They count among those that the session may write.
+    ///
+    /// # Errors
+    /// [`AllocateError`] names what to do about it.
+    pub fn fill(&self, count: usize) -> Result<Vec<Filling>, AllocateError> {
+        let seat = self.seat();
+        let shared = &seat.shared;
+        if count == 0 {
+            return Err(AllocateError::Nothing);
+        }
+        let max = shared.config.session.leased_slots_max;
+        let fresh = seat.try_with_holdings(|holdings: &mut Holdings| {
+            let leased = holdings.leased();
+            if leased.saturating_add(count) > max {
+                return Err(AllocateError::Limit { count, leased, max });
+            }
+            let fresh = shared.memory.allocate(count)?;
+            holdings.filling += fresh.len();
+            Ok(fresh)
+        })?;
+        let places = fresh.into_iter().map(|fresh| (fresh, Place(Arc::clone(seat))));
+        let filling = places.filter_map(|(fresh, place)| {
+            // Whoever had the slot before has let go of it before it was free.
+            let Ok(writer) = shared.memory.arena.write(fresh.slot().0) else {
+                tracing::error!(slot = fresh.slot().0, "a free slot is in use, which is a defect");
+                return None;
+            };
+            Some(Filling { writer: Some(writer), fresh: Some(fresh), _place: place })
+        });
+        Ok(filling.collect())
+    }
+}
+
+impl Filling {
+    /// Its slot in the engines' memory.
+    #[must_use]
+    pub fn slot(&self) -> SlotId {
+        self.fresh.as_ref().map_or(SlotId(u32::MAX), Fresh::slot)
+    }
+
+    /// Its first `bytes` bytes, to be written, where this process alone writes the memory.
+    #[must_use]
+    pub fn as_mut_slice(&mut self, bytes: usize) -> Option<&mut [u8]> {
+        self.writer.as_mut()?.as_mut_slice()?.get_mut(..bytes)
+    }
+
+    /// Copies bytes into the slot, whatever its memory is.
+    ///
+    /// # Errors
+    /// If the range does not lie in a block.
+    pub fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), AccessError> {
+        self.writer.as_mut().map_or(Ok(()), |writer| writer.write(offset, bytes))
+    }
+
+    /// Sums up the slot's bytes and registers them as a block, which stays for as long as what is returned. Blocks the
+    /// thread for as long as it takes to read the block.
+    ///
+    /// # Errors
+    /// [`CommitError`]; then the slot is free, and nothing is registered.
+    pub fn commit(mut self, commit: &Commit) -> Result<Filled, CommitError> {
+        let shared = Arc::clone(&self._place.0.shared);
+        let registered = self.try_commit(commit);
+        let counters = &shared.counters;
+        match &registered {
+            Ok(Filled { kind: CommitKind::New, .. }) => counters.commits_new.up(),
+            Ok(Filled { kind: CommitKind::Duplicate, .. }) => counters.commits_duplicate.up(),
+            Ok(Filled { kind: CommitKind::Existing, .. }) => counters.commits_existing.up(),
+            Err(_) => counters.commits_refused.up(),
+        }
+        registered
+    }
+
+    fn try_commit(&mut self, commit: &Commit) -> Result<Filled, CommitError> {
+        let seat = &self._place.0;
+        let shared = &seat.shared;
+        let (slot, sequence) = (self.slot().0, commit.identity.sequence);
+        let (Some(writer), Some(fresh)) = (self.writer.take(), self.fresh.take()) else {
+            return Err(CommitError::NotLeased { slot });
+        };
+        let reader = writer.into_read();
+        let found = sum(&reader, shared.block_bytes(), sequence);
+        drop(reader);
+        let found =
+            found.map_err(|error| CommitError::Unreadable { slot, reason: error.to_string() })?;
+        if let Some(stated) = commit.checksum.filter(|stated| *stated != found) {
+            return Err(CommitError::Checksum { stated: stated.0, found: found.0 });
+        }
+        // A session that has ended registers nothing more.
+        seat.try_with_holdings(|_| Ok::<_, CommitError>(()))?;
+        match fresh.register(commit.identity, found, commit.priority) {
+            Ok((kind, block)) => {
+                shared.offer(&block, commit.priority);
+                Ok(Filled { kind, _block: block })
+            }
+            Err((Refused::Identity, _free)) => Err(CommitError::Identity),
+            Err((Refused::Register(error), _free)) => Err(error.into()),
+        }
+    }
+}

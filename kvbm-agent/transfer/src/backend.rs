@@ -1,0 +1,108 @@
+//! What all ways to fetch blocks have in common.
+
+use futures::future::BoxFuture;
+use kvasir_blocks::sets::Registrar;
+use kvasir_proto::types::SequenceHash;
+use kvasir_tiers::manager::{Filled, Session};
+use std::fmt;
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// A way to get blocks from another agent's memory into this one's.
+pub trait TransferBackend: fmt::Debug + Send + Sync {
+    /// What it is called.
+    fn name(&self) -> &'static str;
+
+    /// What makes memory reachable for it.
+    fn registrar(&self) -> Arc<dyn Registrar>;
+
+    /// Fetches the leading ones of blocks that a peer has. It always returns what has arrived, at the deadline at the
+    /// latest; dropped, it gives up what is under way. Each block was verified and is registered.
+    fn fetch<'a>(&'a self, request: FetchRequest<'a>) -> BoxFuture<'a, Fetched>;
+
+    /// Closes what is open and not in use.
+    fn close_idle(&self);
+}
+
+/// What to fetch.
+#[derive(Debug, Clone, Copy)]
+pub struct FetchRequest<'a> {
+    /// The peer's address: `host:port`, `http://host:port` or, over TLS, `https://host:port`.
+    pub peer: &'a str,
+    /// Sequence hashes, in order, each once.
+    pub wanted: &'a [SequenceHash],
+    /// Whose slots the blocks go into.
+    pub into: &'a Session,
+    /// When it ends at the latest.
+    pub deadline: Instant,
+}
+
+/// What has arrived.
+#[derive(Debug, Default)]
+pub struct Fetched {
+    /// The leading blocks. Each stays where it is for as long as its entry.
+    pub blocks: Vec<Filled>,
+    /// Their bytes.
+    pub bytes: u64,
+    /// When the first one was there.
+    pub first_at: Option<Instant>,
+    /// Why there are not more: it concerns the block after the last of `blocks`.
+    pub stopped: Option<FetchFault>,
+}
+
+/// Why a block did not come.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FetchFault {
+    /// The peer does not have it.
+    #[error("the peer does not have it")]
+    Missing,
+    /// Wrong bytes, or a wrong name.
+    #[error("wrong bytes: {0}")]
+    Corrupt(String),
+    /// The time is over.
+    #[error("the time is over")]
+    TimedOut,
+    /// There is no slot for it here.
+    #[error("no room: {0}")]
+    NoRoom(String),
+    /// The session here has ended.
+    #[error("the session has ended")]
+    Ended,
+    /// The peer can't be reached, or has gone.
+    #[error("the peer is lost: {0}")]
+    Lost(String),
+    /// The peer refuses: rights, other blocks, another version.
+    #[error("the peer refuses: {0}")]
+    Refused(String),
+    /// The peer was restarted meanwhile.
+    #[error("the peer was restarted: what it had is fenced")]
+    Fenced,
+    /// The peer can't serve it now.
+    #[error("the peer can't serve it now: {0}")]
+    Unavailable(String),
+    /// Too many fetches are under way.
+    #[error("{max} connections to peers are in use: ask later")]
+    Busy {
+        /// The limit.
+        max: usize,
+    },
+}
+
+impl FetchFault {
+    /// As a label.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Corrupt(_) => "corrupt",
+            Self::TimedOut => "timed_out",
+            Self::NoRoom(_) => "no_room",
+            Self::Ended => "session_ended",
+            Self::Lost(_) => "lost",
+            Self::Refused(_) => "refused",
+            Self::Fenced => "fenced",
+            Self::Unavailable(_) => "unavailable",
+            Self::Busy { .. } => "busy",
+        }
+    }
+}

@@ -1,0 +1,14 @@
+use crate::wire::BlockDescription;
+use kvasir_proto::types::WorkerId;
+use kvasir_tls::Dialer;
+
+/// Who fetches, and how it connects.
+#[derive(Debug, Clone)]
+pub struct ClientConfig {
+    /// The worker, for the logs of owners.
+    pub worker: WorkerId,
+    /// What its blocks are.
+    pub blocks: BlockDescription,
+    /// What connects. Whoever it connects to learns its token.
+    pub dialer: Dialer,
+}

@@ -1,0 +1,134 @@
+use super::config::ClientConfig;
+use super::owners::{OwnerSeat, Owners};
+use crate::backend::FetchFault;
+use crate::limits::{HELLO_TIMEOUT, VERSION};
+use crate::wire::{FrameReader, Hello, Kind, Message, Refusal, RefusalCode, WireError, write_all};
+use kvasir_blocks::sets::{ImportError, RemoteBlockSet, SerializedBlockLayout};
+use kvasir_proto::types::WorkerId;
+use kvasir_tls::{DialError, Stream};
+use std::future::poll_fn;
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::task::Poll;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, timeout};
+
+/// A connection to an owner that has let this agent in.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) reader: FrameReader<Stream>,
+    pub(super) set: RemoteBlockSet,
+    /// The next request's number.
+    pub(super) next_request: u64,
+    /// When it was last used.
+    pub(super) used_at: Instant,
+    _seat: OwnerSeat,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    /// Connects, and imports the owner's set.
+    pub(super) async fn open(
+        config: &ClientConfig,
+        owners: &Arc<Owners>,
+        peer: &str,
+        place: OwnedSemaphorePermit,
+    ) -> Result<Self, FetchFault> {
+        let opened = config.dialer.open_for_blocks(peer, HELLO_TIMEOUT);
+        let late = || FetchFault::Lost(format!("no connection within {HELLO_TIMEOUT:?}"));
+        let stream = timeout(HELLO_TIMEOUT, opened).await.map_err(|_late| late())?;
+        let stream = stream.map_err(|error| match error {
+            DialError::Target(_) | DialError::NoAuthority(_) => {
+                FetchFault::Refused(error.to_string())
+            }
+            DialError::Transport(_) | DialError::Stream(_) => FetchFault::Lost(error.to_string()),
+        })?;
+        let reader = FrameReader::new(stream, config.blocks.block_bytes);
+        let greeted = timeout(HELLO_TIMEOUT, greet(config, reader)).await;
+        let (reader, set) = greeted.map_err(|_late| late())??;
+        // Who it is, only its address proves, over TLS: a name that a peer states could be another one's.
+        let owner = WorkerId::new(peer).map_err(|error| FetchFault::Refused(error.to_string()))?;
+        let seat = owners.connect(owner);
+        let set = import(owners, &seat, &set).await?;
+        let used_at = Instant::now();
+        Ok(Self { reader, set, next_request: 0, used_at, _seat: seat, _place: place })
+    }
+
+    pub(super) async fn send(&mut self, message: &Message) -> Result<(), WireError> {
+        let frame = message.frame(0);
+        Ok(write_all(self.reader.io(), &mut [IoSlice::new(&frame)]).await?)
+    }
+}
+
+async fn greet(
+    config: &ClientConfig,
+    mut reader: FrameReader<Stream>,
+) -> Result<(FrameReader<Stream>, SerializedBlockLayout), FetchFault> {
+    let hello = Message::Hello(Hello {
+        version: VERSION,
+        authorization: config.dialer.authorization().unwrap_or_default(),
+        worker: config.worker.as_str().to_owned(),
+        blocks: config.blocks.clone(),
+    });
+    let frame = hello.frame(0);
+    let lost = |error: WireError| FetchFault::Lost(error.to_string());
+    let sent = write_all(reader.io(), &mut [IoSlice::new(&frame)]).await;
+    let answer = match sent {
+        Ok(()) => reader.frame().await.map_err(lost)?,
+        Err(error) => return Err(lost(error.into())),
+    };
+    match answer {
+        Some(Message::Welcome(welcome)) if welcome.version == VERSION => {
+            Ok((reader, SerializedBlockLayout(welcome.set)))
+        }
+        Some(Message::Welcome(welcome)) => {
+            let text = format!("version is {}, and this agent speaks {VERSION}", welcome.version);
+            Err(FetchFault::Refused(text))
+        }
+        Some(Message::Refusal(refusal)) => Err(of_refusal(refusal)),
+        Some(other) => {
+            Err(lost(WireError::Unexpected { found: other.kind(), expected: Kind::Welcome }))
+        }
+        None => Err(lost(WireError::Closed)),
+    }
+}
+
+/// What a peer's last word means.
+pub(super) fn of_refusal(refusal: Refusal) -> FetchFault {
+    match refusal.code() {
+        // Its word may have waited on a connection that was not in use: the agent may be back.
+        RefusalCode::Stopping => FetchFault::Lost(refusal.text),
+        RefusalCode::Late => FetchFault::TimedOut,
+        RefusalCode::Unspecified
+        | RefusalCode::Version
+        | RefusalCode::Denied
+        | RefusalCode::Description
+        | RefusalCode::Protocol => FetchFault::Refused(refusal.text),
+    }
+}
+
+/// Imports the owner's set. A newer one fences the older one at once, and is there when the transfers of that have stopped.
+async fn import(
+    owners: &Owners,
+    seat: &OwnerSeat,
+    set: &SerializedBlockLayout,
+) -> Result<RemoteBlockSet, FetchFault> {
+    let owner = seat.owner();
+    loop {
+        match owners.registry.import_remote_blockset(owner, set) {
+            Ok(set) => return Ok(set),
+            Err(ImportError::Quarantined(quarantined)) => {
+                let released = poll_fn(|context| {
+                    let id = quarantined.set;
+                    let is_released =
+                        owners.registry.poll_released(Some(owner), id, context.waker());
+                    if is_released { Poll::Ready(()) } else { Poll::Pending }
+                });
+                // Whoever waits has a deadline.
+                released.await;
+            }
+            Err(ImportError::Fenced { .. }) => return Err(FetchFault::Fenced),
+            Err(error) => return Err(FetchFault::Refused(format!("set: {error}"))),
+        }
+    }
+}

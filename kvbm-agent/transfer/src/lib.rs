@@ -1,0 +1,22 @@
+//! Blocks between agents. An agent serves the blocks of its manager on a port of its own, and fetches those of others into
+//! slots of its own.
+//!
+//! - [`limits`]: all of them. [`wire`]: frames and messages, and what blocks are; pure but for reading and writing.
+//! - [`counters`]: what happened. [`serve`]: the owner's side. [`client`]: who fetches.
+//! - [`backend`]: the trait of all ways to fetch; TCP is the one that there is.
+//!
+//! No wrong byte is registered: the owner verifies each block before it sends it, and who fetches sums up what has arrived
+//! and registers it only if that is what the owner says, under the sequence hash that was asked for.
+
+pub mod backend;
+pub mod client;
+pub mod counters;
+pub mod limits;
+pub mod serve;
+pub mod wire;
+
+pub use backend::{FetchFault, FetchRequest, Fetched, TransferBackend};
+pub use client::{ClientConfig, TcpBackend};
+pub use counters::{TransferCounters, TransferMetrics};
+pub use serve::{Owner, OwnerError};
+pub use wire::BlockDescription;

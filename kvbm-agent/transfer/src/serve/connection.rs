@@ -1,0 +1,216 @@
+use super::sending::Sending;
+use super::shared::Shared;
+use crate::counters::Disconnect;
+use crate::limits::{HELLO_TIMEOUT, LAST_WORD_TIMEOUT, VERSION};
+use crate::wire::{
+    Fetch, FrameReader, Hello, Kind, Message, Refusal, RefusalCode, Welcome, WireError, write_all,
+};
+use kvasir_access::Role;
+use kvasir_process::access::Access;
+use kvasir_process::net::Peer;
+use kvasir_process::tls::Socket;
+use std::future::pending;
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::select;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tonic::codegen::http::header::AUTHORIZATION;
+use tonic::codegen::http::{HeaderMap, HeaderValue};
+
+/// How a connection ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// By the peer's will, for its age, or with this process.
+    Closed,
+    /// By this side.
+    Cut(Disconnect, String),
+}
+
+/// Why nothing more is served, and what the peer is told.
+struct Refused(Disconnect, RefusalCode, String);
+
+enum Stop {
+    Ended(Ended),
+    Refused(Refused),
+}
+
+impl From<Refused> for Stop {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+impl From<WireError> for Stop {
+    fn from(error: WireError) -> Self {
+        match error {
+            WireError::Closed => Self::Ended(Ended::Closed),
+            WireError::Io(error) => Self::Ended(lost(&error, Disconnect::Silent)),
+            error => Refused(Disconnect::Protocol, RefusalCode::Protocol, error.to_string()).into(),
+        }
+    }
+}
+
+/// What an error of the socket means; `timed_out` if it is its patience that was over.
+fn lost(error: &io::Error, timed_out: Disconnect) -> Ended {
+    let is_late = error.kind() == io::ErrorKind::TimedOut;
+    let why = if is_late { timed_out } else { Disconnect::Lost };
+    Ended::Cut(why, error.to_string())
+}
+
+/// A peer's connection.
+pub(super) struct Connection<'a> {
+    owner: &'a Shared,
+    reader: FrameReader<Socket>,
+    access: Access,
+    headers: HeaderMap,
+    peer: Arc<Peer>,
+    sending: Sending,
+    /// A block may be half sent: then no further word can be.
+    is_sending: bool,
+}
+
+impl<'a> Connection<'a> {
+    pub(super) fn new(owner: &'a Shared, socket: Socket, access: Access) -> Self {
+        let peer = Arc::clone(socket.peer());
+        // Peers send no blocks.
+        let reader = FrameReader::new(socket, 0);
+        let (headers, sending) = (HeaderMap::new(), Sending::default());
+        Self { owner, reader, access, headers, peer, sending, is_sending: false }
+    }
+
+    /// Until it is older than `age` and nothing is asked, or `stop` is cancelled.
+    pub(super) async fn run(mut self, age: Option<Duration>, stop: &CancellationToken) -> Ended {
+        let old = age.and_then(|age| Instant::now().checked_add(age));
+        let served = select! {
+            () = stop.cancelled() => {
+                // It is no fault of the peer's, so it is not counted.
+                self.tell(RefusalCode::Stopping, "the agent is stopping").await;
+                return Ended::Closed;
+            }
+            served = self.serve(old) => served,
+        };
+        match served {
+            Ok(()) => Ended::Closed,
+            Err(Stop::Ended(ended)) => ended,
+            Err(Stop::Refused(Refused(why, code, text))) => {
+                self.tell(code, &text).await;
+                Ended::Cut(why, text)
+            }
+        }
+    }
+
+    /// Tells the peer why its connection ends. If it does not take that, it ends all the same.
+    async fn tell(&mut self, code: RefusalCode, text: &str) {
+        if self.is_sending {
+            return;
+        }
+        let word = Message::Refusal(Refusal::new(code, text));
+        let told = timeout(LAST_WORD_TIMEOUT, self.send(&word)).await;
+        if !matches!(told, Ok(Ok(()))) {
+            tracing::debug!("a peer did not take the last word");
+        }
+    }
+
+    async fn send(&mut self, message: &Message) -> io::Result<()> {
+        let frame = message.frame(0);
+        write_all(self.reader.io(), &mut [IoSlice::new(&frame)]).await
+    }
+
+    async fn serve(&mut self, old: Option<Instant>) -> Result<(), Stop> {
+        let hello = timeout(HELLO_TIMEOUT, self.reader.frame()).await;
+        let hello = hello.map_err(|_late| {
+            let text = format!("nobody has said who it is within {HELLO_TIMEOUT:?}");
+            Refused(Disconnect::Silent, RefusalCode::Protocol, text)
+        })??;
+        match hello {
+            Some(Message::Hello(hello)) => self.welcome(hello).await?,
+            Some(other) => return Err(unexpected(&other, Kind::Hello).into()),
+            None => return Ok(()),
+        }
+        loop {
+            let aged = async {
+                match old {
+                    Some(old) => sleep_until(old).await,
+                    None => pending().await,
+                }
+            };
+            let frame = select! {
+                biased;
+                // Only between two requests, so that no request is half read or answered.
+                () = aged, if self.reader.is_between_frames() => return Ok(()),
+                frame = self.reader.frame() => frame?,
+            };
+            match frame {
+                Some(Message::Fetch(fetch)) => self.fetch(&fetch).await?,
+                Some(other) => return Err(unexpected(&other, Kind::Fetch).into()),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    async fn welcome(&mut self, hello: Hello) -> Result<(), Stop> {
+        if hello.version != VERSION {
+            let text = format!("version is {}, and this agent speaks {VERSION}", hello.version);
+            return Err(Refused(Disconnect::Protocol, RefusalCode::Version, text).into());
+        }
+        if !hello.authorization.is_empty() {
+            let header = HeaderValue::from_str(&hello.authorization);
+            let header = header.map_err(|_error| {
+                let text = "authorization is no header".to_owned();
+                Refused(Disconnect::Denied, RefusalCode::Denied, text)
+            })?;
+            self.headers.insert(AUTHORIZATION, header);
+        }
+        // First, so that nobody learns what the blocks are who may not have them.
+        self.let_in()?;
+        self.owner.config.blocks.agree(&hello.blocks).map_err(|differs| {
+            Refused(Disconnect::Description, RefusalCode::Description, differs.to_string())
+        })?;
+        let worker = self.owner.config.worker.as_str().to_owned();
+        let set = self.owner.set.serialize().0;
+        let welcome = Message::Welcome(Welcome { version: VERSION, worker, set });
+        self.send(&welcome).await.map_err(|error| Stop::Ended(lost(&error, Disconnect::Untaken)))
+    }
+
+    /// Checks who calls: with each request, as identities may change.
+    fn let_in(&self) -> Result<(), Refused> {
+        let denied = |text: String| Refused(Disconnect::Denied, RefusalCode::Denied, text);
+        let blocks = &self.owner.config.blocks;
+        let certificate = self.peer.certificate.get();
+        let Some(principal) = self.access.principal(&self.headers, certificate) else {
+            let text = "no identity: show a valid token, or a client certificate of an identity";
+            return Err(denied(text.to_owned()));
+        };
+        principal.check_role(Role::Publish).map_err(|error| denied(error.to_string()))?;
+        let allowed = principal.check_partition(&blocks.tenant, &blocks.model);
+        allowed.map_err(|error| denied(error.to_string()))
+    }
+
+    async fn fetch(&mut self, fetch: &Fetch) -> Result<(), Stop> {
+        self.let_in()?;
+        self.owner.counters.serve_requests.add(1);
+        let limit = Duration::from_millis(fetch.timeout_ms.into());
+        let deadline = Instant::now() + limit;
+        let sent = self.sending.send(self.owner, self.reader.io(), fetch, deadline);
+        self.is_sending = true;
+        match timeout_at(deadline, sent).await {
+            Ok(Ok(())) => {
+                self.is_sending = false;
+                Ok(())
+            }
+            Ok(Err(error)) => Err(Stop::Ended(lost(&error, Disconnect::Untaken))),
+            Err(_late) => {
+                // A block may be half sent: nothing could follow it.
+                let text = format!("the request was not over after {limit:?}");
+                Err(Stop::Ended(Ended::Cut(Disconnect::Late, text)))
+            }
+        }
+    }
+}
+
+fn unexpected(found: &Message, expected: Kind) -> Refused {
+    let error = WireError::Unexpected { found: found.kind(), expected };
+    Refused(Disconnect::Protocol, RefusalCode::Protocol, error.to_string())
+}

@@ -1,0 +1,147 @@
+//! The port on which peers fetch an agent's blocks.
+
+use super::connection::{Connection, Ended};
+use super::registrar::NoRegistrar;
+use super::shared::{OwnerConfig, Shared};
+use crate::counters::TransferCounters;
+use crate::limits::{HELLO_TIMEOUT, IDLE_TIMEOUT, SERVED_CONNECTIONS_MAX};
+use kvasir_blocks::LayoutConfig;
+use kvasir_blocks::layout::LayoutForm;
+use kvasir_blocks::sets::{
+    AddressRange, BlockSetDescription, BlockSetId, BlockSetRegistry, ExportError, MemoryKind,
+    Registrar, SetMemory, TensorParallel,
+};
+use kvasir_process::access::{Access, Guard};
+use kvasir_process::net::{
+    ConnectionLimits, ConnectionMetrics, LimitedListener, Patience, PeerLimits,
+};
+use kvasir_process::tls::{Accepting, Socket, warn_if_open};
+use kvasir_tiers::manager::{KvBlockManager, SessionError};
+use kvasir_tls::Protocol;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::select;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// The id of the one set that an agent exports.
+const SET: BlockSetId = BlockSetId(0);
+/// The session in which blocks are held while they are sent.
+const SESSION: &str = "peers";
+
+/// Why blocks can't be served.
+#[derive(Debug, thiserror::Error)]
+pub enum OwnerError {
+    /// They can't be described to peers.
+    #[error("blocks can't be described to peers: {0}")]
+    Export(#[from] ExportError),
+    /// The manager opens no session.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+}
+
+/// Serves the blocks of a manager to peers.
+#[derive(Debug)]
+pub struct Owner {
+    shared: Shared,
+    connections: ConnectionMetrics,
+}
+
+impl Owner {
+    /// Exports the manager's memory as one set.
+    ///
+    /// # Errors
+    /// [`OwnerError`] if it can't be described, or the manager has no session left.
+    pub fn new(
+        config: OwnerConfig,
+        manager: &KvBlockManager,
+        registry: BlockSetRegistry,
+        counters: Arc<TransferCounters>,
+    ) -> Result<Self, OwnerError> {
+        let slots = manager.arena().layout();
+        let layout = manager.state().config().layout;
+        let bytes = (slots.stride_bytes as u64).saturating_mul(slots.slots.into());
+        let description = BlockSetDescription {
+            id: SET,
+            content: config.content,
+            tensor_parallel: TensorParallel::SINGLE,
+            form: LayoutForm::FullyContiguous,
+            config: LayoutConfig { num_blocks: slots.slots, ..layout },
+            memory: SetMemory {
+                kind: MemoryKind::Dram,
+                device_id: 0,
+                // Peers have no use for addresses: they name blocks by their hashes.
+                ranges: vec![AddressRange { address: 0, bytes }],
+            },
+        };
+        let registrar: Arc<dyn Registrar> = Arc::new(NoRegistrar);
+        let set = registry.export(description, &registrar)?;
+        let session = manager.open_session(SESSION)?;
+        let connections = ConnectionMetrics::default();
+        let shared = Shared { config, session, registry, set, counters };
+        Ok(Self { shared, connections })
+    }
+
+    /// What counts the port's connections.
+    #[must_use]
+    pub const fn connections(&self) -> &ConnectionMetrics {
+        &self.connections
+    }
+
+    /// Serves until `stop` is cancelled; then connections end at once, and so does the session.
+    pub async fn serve(
+        self: Arc<Self>,
+        listener: TcpListener,
+        guard: Guard,
+        stop: CancellationToken,
+    ) {
+        if let Ok(address) = listener.local_addr() {
+            warn_if_open("blocks-peer-listen", address, &guard);
+        }
+        let patience = Patience {
+            first_byte: HELLO_TIMEOUT,
+            idle: IDLE_TIMEOUT,
+            untaken: self.shared.config.untaken,
+        };
+        let peer = PeerLimits::default();
+        let limits = ConnectionLimits { connections: SERVED_CONNECTIONS_MAX, patience, peer };
+        let listener = LimitedListener::new(listener, limits, self.connections.clone());
+        let Guard { tls, access, connection_age } = guard;
+        let mut accepting = Accepting::new(listener, tls.map(|tls| (tls, Protocol::Blocks)));
+        let mut connections = JoinSet::new();
+        loop {
+            let socket = select! {
+                () = stop.cancelled() => break,
+                Some(_ended) = connections.join_next(), if !connections.is_empty() => continue,
+                socket = accepting.accept() => socket,
+            };
+            let peer =
+                Arc::clone(&self).attend(socket, access.clone(), connection_age, stop.clone());
+            connections.spawn(peer);
+        }
+        drop(accepting);
+        // Each of them ends by itself, soon: the last word to a peer is bounded.
+        while connections.join_next().await.is_some() {}
+        self.shared.session.end();
+    }
+
+    /// One peer, from its first to its last word.
+    async fn attend(
+        self: Arc<Self>,
+        socket: Socket,
+        access: Access,
+        age: Option<Duration>,
+        stop: CancellationToken,
+    ) {
+        let address = socket.peer().address;
+        let client = address.map(tracing::field::display);
+        match Connection::new(&self.shared, socket, access).run(age, &stop).await {
+            Ended::Closed => tracing::debug!(client, "a peer closed its connection"),
+            Ended::Cut(why, text) => {
+                self.shared.counters.disconnect(why);
+                tracing::warn!(client, reason = why.as_str(), text, "a peer was disconnected");
+            }
+        }
+    }
+}

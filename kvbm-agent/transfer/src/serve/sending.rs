@@ -1,0 +1,231 @@
+use super::shared::Shared;
+use crate::limits::{INLINE_BYTES_MAX, ONBOARD_BLOCKS_MAX, WRITE_BLOCKS_MAX, WRITE_BYTES_MAX};
+use crate::wire::{BlockHead, End, Fault, Fetch, Message, write_all};
+use kvasir_blocks::sets::{Access, AccessError, Fence};
+use kvasir_blocks::{Priority, SlotId};
+use kvasir_proto::types::SequenceHash;
+use kvasir_tiers::Checksum;
+use kvasir_tiers::manager::{
+    HeldBlock, Loan, OnboardRequest, ReadError, Session, SessionError, StopReason,
+};
+use std::io::{self, IoSlice};
+use tokio::io::AsyncWrite;
+use tokio::task::spawn_blocking;
+use tokio::time::Instant;
+
+/// Sends the blocks of requests, one after the other. Copies of blocks that other processes may write are kept here: at most
+/// [`WRITE_BYTES_MAX`] of them, unless one block is larger.
+#[derive(Debug, Default)]
+pub(super) struct Sending {
+    copies: Vec<Vec<u8>>,
+}
+
+/// Blocks that a request holds. Dropped, it holds them no more.
+struct Holds<'a> {
+    session: &'a Session,
+    blocks: Vec<HeldBlock>,
+}
+
+impl Drop for Holds<'_> {
+    fn drop(&mut self) {
+        for block in &self.blocks {
+            self.session.release(block.slot);
+        }
+    }
+}
+
+/// A block that is to be sent, verified.
+struct Verified {
+    loan: Loan,
+    copy: Vec<u8>,
+    checksum: Checksum,
+}
+
+impl Sending {
+    /// Sends the leading ones of the blocks that are asked for and why there are not more.
+    pub(super) async fn send<W: AsyncWrite + Unpin>(
+        &mut self,
+        owner: &Shared,
+        to: &mut W,
+        fetch: &Fetch,
+        deadline: Instant,
+    ) -> io::Result<()> {
+        let mut sent = 0;
+        let fault = self.send_blocks(owner, to, fetch, deadline, &mut sent).await?;
+        let blocks = u32::try_from(sent).unwrap_or(u32::MAX);
+        let end = Message::End(End { request: fetch.request, blocks, fault: fault.into() });
+        write_all(to, &mut [IoSlice::new(&end.frame(0))]).await
+    }
+
+    async fn send_blocks<W: AsyncWrite + Unpin>(
+        &mut self,
+        owner: &Shared,
+        to: &mut W,
+        fetch: &Fetch,
+        deadline: Instant,
+        sent: &mut usize,
+    ) -> io::Result<Fault> {
+        let session = &owner.session;
+        let wanted: Vec<_> = fetch.sequences.iter().copied().map(SequenceHash).collect();
+        // All that is in memory is held from now on: none of it gives way to what the request brings up.
+        let blocks = match session.hold_prefix(&wanted) {
+            Ok(blocks) => blocks,
+            Err(error) => return Ok(of_session(error)),
+        };
+        let in_memory = Holds { session, blocks };
+        if let Some(fault) = self.send_held(owner, to, fetch, &in_memory.blocks, sent).await? {
+            return Ok(fault);
+        }
+        while let Some(lacks) = wanted.get(*sent..).filter(|lacks| !lacks.is_empty()) {
+            let next = lacks.get(..ONBOARD_BLOCKS_MAX).unwrap_or(lacks);
+            let timeout = deadline.saturating_duration_since(Instant::now());
+            let request = OnboardRequest { priority: Priority::default(), timeout };
+            let onboarded = match session.onboard(next, request).await {
+                Ok(onboarded) => onboarded,
+                Err(error) => return Ok(of_session(error)),
+            };
+            let holds = Holds { session, blocks: onboarded.blocks };
+            if let Some(fault) = self.send_held(owner, to, fetch, &holds.blocks, sent).await? {
+                return Ok(fault);
+            }
+            if let Some(stopped) = onboarded.stopped {
+                return Ok(of_stop(stopped.reason));
+            }
+        }
+        Ok(Fault::Unspecified)
+    }
+
+    /// Sends blocks that are held. Returns why it stopped before the last one, if it did.
+    async fn send_held<W: AsyncWrite + Unpin>(
+        &mut self,
+        owner: &Shared,
+        to: &mut W,
+        fetch: &Fetch,
+        held: &[HeldBlock],
+        sent: &mut usize,
+    ) -> io::Result<Option<Fault>> {
+        let fence = Fence { epoch: fetch.epoch, export: fetch.export };
+        let slots: Vec<SlotId> = held.iter().map(|block| block.slot).collect();
+        let set = owner.set.layout().id();
+        // Until it is dropped, the memory of the set stays as it is, even if the set ends.
+        let guard = match owner.registry.serve(set, fence, &slots, Access::Read) {
+            Ok(guard) => guard,
+            Err(error) => return Ok(Some(of_access(error))),
+        };
+        let block_bytes = usize::try_from(owner.config.blocks.block_bytes).unwrap_or(usize::MAX);
+        let at_a_time = (WRITE_BYTES_MAX / block_bytes.max(1)).clamp(1, WRITE_BLOCKS_MAX);
+        for part in slots.chunks(at_a_time) {
+            if guard.ended().is_some() {
+                return Ok(Some(Fault::Fenced));
+            }
+            let (verified, fault) = self.verify(&owner.session, part, block_bytes).await;
+            self.write(owner, to, fetch, &verified, sent).await?;
+            self.copies.extend(verified.into_iter().map(|block| block.copy));
+            if fault.is_some() {
+                return Ok(fault);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Verifies blocks, up to the first one that is wrong.
+    async fn verify(
+        &mut self,
+        session: &Session,
+        slots: &[SlotId],
+        block_bytes: usize,
+    ) -> (Vec<Verified>, Option<Fault>) {
+        let mut verified = Vec::with_capacity(slots.len());
+        for slot in slots {
+            let loan = match session.lend(*slot) {
+                Ok(loan) => loan,
+                Err(error) => return (verified, Some(of_read(&error))),
+            };
+            let mut copy = self.copies.pop().unwrap_or_default();
+            let verify = move || {
+                let checksum = loan.verify(&mut copy)?;
+                Ok::<_, ReadError>(Verified { loan, copy, checksum })
+            };
+            let block = if block_bytes > INLINE_BYTES_MAX {
+                // A panic is in the log.
+                spawn_blocking(verify).await.ok()
+            } else {
+                Some(verify())
+            };
+            match block {
+                Some(Ok(block)) => verified.push(block),
+                Some(Err(error)) => return (verified, Some(of_read(&error))),
+                None => return (verified, Some(Fault::Unreadable)),
+            }
+        }
+        (verified, None)
+    }
+
+    async fn write<W: AsyncWrite + Unpin>(
+        &self,
+        owner: &Shared,
+        to: &mut W,
+        fetch: &Fetch,
+        blocks: &[Verified],
+        sent: &mut usize,
+    ) -> io::Result<()> {
+        let payload_bytes = owner.config.blocks.block_bytes;
+        let heads = (*sent..).zip(blocks).map(|(index, block)| {
+            let identity = block.loan.identity();
+            let head = BlockHead {
+                request: fetch.request,
+                index: u32::try_from(index).unwrap_or(u32::MAX),
+                sequence: identity.sequence.0,
+                parent: identity.parent.map(|parent| parent.0),
+                local: identity.local.0,
+                position: identity.position,
+                checksum: block.checksum.0,
+            };
+            Message::Block(head).frame(payload_bytes)
+        });
+        let heads: Vec<_> = heads.collect();
+        let slices = heads.iter().zip(blocks).flat_map(|(head, block)| {
+            [IoSlice::new(head), IoSlice::new(block.loan.bytes(&block.copy))]
+        });
+        write_all(to, &mut slices.collect::<Vec<_>>()).await?;
+        *sent += blocks.len();
+        owner.counters.served.add(blocks.len() as u64);
+        owner.counters.served_bytes.add(payload_bytes.saturating_mul(blocks.len() as u64));
+        Ok(())
+    }
+}
+
+const fn of_session(error: SessionError) -> Fault {
+    match error {
+        SessionError::Ended | SessionError::Stopping => Fault::Stopping,
+        SessionError::TooMany { .. } => Fault::Busy,
+    }
+}
+
+const fn of_access(error: AccessError) -> Fault {
+    match error {
+        AccessError::Limit(_) => Fault::Busy,
+        _ => Fault::Fenced,
+    }
+}
+
+const fn of_read(error: &ReadError) -> Fault {
+    match error {
+        ReadError::Session(error) => of_session(*error),
+        ReadError::Corrupt { .. } => Fault::Corrupt,
+        ReadError::NotHeld { .. } | ReadError::Access(_) | ReadError::Unreadable { .. } => {
+            Fault::Unreadable
+        }
+    }
+}
+
+const fn of_stop(reason: StopReason) -> Fault {
+    match reason {
+        StopReason::Missing => Fault::Missing,
+        StopReason::Corrupt { .. } => Fault::Corrupt,
+        StopReason::Unreadable { .. } => Fault::Unreadable,
+        StopReason::TimedOut => Fault::TimedOut,
+        StopReason::Busy | StopReason::Limit => Fault::Busy,
+        StopReason::Stopping => Fault::Stopping,
+    }
+}

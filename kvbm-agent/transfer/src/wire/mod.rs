@@ -1,0 +1,20 @@
+//! Frames and messages. The format is in the crate's README.
+//!
+//! - `description`: what blocks are, and whether two agents mean the same. `error`: what is wrong with bytes.
+//! - `header`: how long a frame is. `messages`: what it says.
+//! - `frames`: reading and writing them.
+
+mod description;
+mod error;
+mod frames;
+mod header;
+mod messages;
+
+pub use description::{BlockDescription, Differs};
+pub use error::WireError;
+pub use frames::{FrameReader, write_all};
+pub use header::{HEADER_BYTES, Header, Kind};
+pub use messages::{BlockHead, End, Fault, Fetch, Hello, Message, Refusal, RefusalCode, Welcome};
+
+#[cfg(test)]
+mod wire_test;

@@ -1,0 +1,117 @@
+//! An owner that speaks the protocol, and does with it what a test tells it to.
+
+use crate::place::{bytes_of, description};
+use kvasir_blocks::BlockIdentity;
+use kvasir_blocks::LayoutConfig;
+use kvasir_blocks::layout::LayoutForm;
+use kvasir_blocks::sets::{
+    AddressRange, BlockSetDescription, BlockSetId, BlockSetLayout, ContentId, Fence, MemoryKind,
+    SetMemory, TensorParallel,
+};
+use kvasir_tiers::Checksum;
+use kvasir_transfer::limits::VERSION;
+use kvasir_transfer::wire::{BlockHead, End, Fault, Fetch, FrameReader, Message, Welcome};
+use std::net::SocketAddr;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+
+/// Its port.
+pub struct Fake {
+    listener: TcpListener,
+    block_bytes: usize,
+}
+
+/// One connection of it.
+pub struct Caller {
+    reader: FrameReader<TcpStream>,
+    block_bytes: usize,
+}
+
+impl Fake {
+    pub async fn new(block_bytes: usize) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        Self { listener, block_bytes }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.listener.local_addr().expect("an address")
+    }
+
+    /// The next caller, which has been told of the set of this epoch.
+    pub async fn accept(&self, epoch: u64) -> Caller {
+        let (stream, _) = self.listener.accept().await.expect("a caller");
+        let mut reader = FrameReader::new(stream, 0);
+        let hello = reader.frame().await.expect("a frame");
+        let Some(Message::Hello(hello)) = hello else { panic!("{hello:?}") };
+        assert_eq!(hello.blocks, description(self.block_bytes));
+        let config = LayoutConfig {
+            num_blocks: 4,
+            num_layers: 1,
+            outer_dim: 1,
+            page_size: 1,
+            inner_dim: self.block_bytes as u32,
+            dtype_width_bytes: 1,
+            alignment_bytes: 1,
+            base_offset_bytes: 0,
+        };
+        let range = AddressRange { address: 0, bytes: 4 * self.block_bytes as u64 };
+        let description = BlockSetDescription {
+            id: BlockSetId(0),
+            content: ContentId(1),
+            tensor_parallel: TensorParallel::SINGLE,
+            form: LayoutForm::FullyContiguous,
+            config,
+            memory: SetMemory { kind: MemoryKind::Dram, device_id: 0, ranges: vec![range] },
+        };
+        let layout = BlockSetLayout::new(description, Fence { epoch, export: 1 }).expect("a set");
+        let welcome =
+            Welcome { version: VERSION, worker: "fake".to_owned(), set: layout.serialize().0 };
+        let mut caller = Caller { reader, block_bytes: self.block_bytes };
+        caller.send(&Message::Welcome(welcome).frame(0)).await;
+        caller
+    }
+}
+
+impl Caller {
+    pub async fn send(&mut self, bytes: &[u8]) {
+        // The caller may have gone, which the test sees by what it says.
+        drop(self.reader.io().write_all(bytes).await);
+    }
+
+    pub async fn asked(&mut self) -> Fetch {
+        let asked = self.reader.frame().await.expect("a frame");
+        let Some(Message::Fetch(fetch)) = asked else { panic!("{asked:?}") };
+        fetch
+    }
+
+    /// Waits until the caller has closed the connection.
+    pub async fn closed(&mut self) {
+        while let Ok(Some(_)) = self.reader.frame().await {}
+    }
+
+    /// A block as it must be.
+    pub fn right(&self, index: u32, block: &BlockIdentity) -> (BlockHead, Vec<u8>) {
+        let bytes = bytes_of(block, self.block_bytes);
+        let head = BlockHead {
+            request: 0,
+            index,
+            sequence: block.sequence.0,
+            parent: block.parent.map(|parent| parent.0),
+            local: block.local.0,
+            position: block.position,
+            checksum: Checksum::of(block.sequence.0, &bytes).0,
+        };
+        (head, bytes)
+    }
+
+    pub async fn send_block(&mut self, (head, bytes): (BlockHead, Vec<u8>)) {
+        let mut frame = Message::Block(head).frame(self.block_bytes as u64);
+        frame.extend(bytes);
+        self.send(&frame).await;
+    }
+
+    pub async fn end(&mut self, blocks: u32, fault: Fault) {
+        let end = End { request: 0, blocks, fault: fault as i32 };
+        self.send(&Message::End(end).frame(0)).await;
+    }
+}

@@ -1,0 +1,14 @@
+//! Owners and those who fetch, over real sockets: what arrives, and what is refused.
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    clippy::cast_possible_truncation,
+    reason = "helpers of tests, which may fail"
+)]
+
+mod fake;
+mod fetching;
+mod place;
+mod refused;
