@@ -140,7 +140,17 @@ impl<'a> Connection<'a> {
                 biased;
                 // Only between two requests, so that no request is half read or answered.
                 () = aged, if self.reader.is_between_frames() => return Ok(()),
-                frame = self.reader.frame() => frame?,
+                frame = self.reader.frame() => frame,
+            };
+            let frame = match frame {
+                // It asks for nothing more, as those do who keep a connection for later.
+                Err(WireError::Io(error))
+                    if error.kind() == io::ErrorKind::TimedOut
+                        && self.reader.is_between_frames() =>
+                {
+                    return Ok(());
+                }
+                frame => frame?,
             };
             match frame {
                 Some(Message::Fetch(fetch)) => self.fetch(&fetch).await?,

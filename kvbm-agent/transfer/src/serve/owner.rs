@@ -8,8 +8,8 @@ use crate::limits::{HELLO_TIMEOUT, IDLE_TIMEOUT, SERVED_CONNECTIONS_MAX};
 use kvasir_blocks::LayoutConfig;
 use kvasir_blocks::layout::LayoutForm;
 use kvasir_blocks::sets::{
-    AddressRange, BlockSetDescription, BlockSetId, BlockSetRegistry, ExportError,
-    MemoryKind, Registrar, SetMemory, TensorParallel,
+    AddressRange, BlockSetDescription, BlockSetId, BlockSetRegistry, ExportError, MemoryKind,
+    Registrar, SetMemory, TensorParallel,
 };
 use kvasir_process::access::{Access, Guard};
 use kvasir_process::net::{
