@@ -124,7 +124,7 @@ async fn in_between(
     let answers = async {
         copy(&mut (&mut owner_read).take(bytes), &mut caller_write).await?;
         caller_write.flush().await?;
-        drop(stopped.send(()));
+        let _gone = stopped.send(());
         // What comes until the owner's end is nobody's; a killed process may also reset the connection.
         drop(copy(&mut owner_read, &mut tokio::io::sink()).await);
         anyhow::Ok(())
