@@ -7,6 +7,7 @@
     clippy::disallowed_types,
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
     unreachable_pub,
     reason = "a tool for people, which may fail"
 )]

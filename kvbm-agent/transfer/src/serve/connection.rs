@@ -44,11 +44,13 @@ impl From<Refused> for Stop {
 
 impl From<WireError> for Stop {
     fn from(error: WireError) -> Self {
-        match error {
-            WireError::Closed => Self::Ended(Ended::Closed),
-            WireError::Io(error) => Self::Ended(lost(&error, Disconnect::Silent)),
-            error => Refused(Disconnect::Protocol, RefusalCode::Protocol, error.to_string()).into(),
+        if let WireError::Io(error) = &error {
+            return Self::Ended(lost(error, Disconnect::Silent));
         }
+        if matches!(error, WireError::Closed) {
+            return Self::Ended(Ended::Closed);
+        }
+        Refused(Disconnect::Protocol, RefusalCode::Protocol, error.to_string()).into()
     }
 }
 
