@@ -7,6 +7,8 @@
     clippy::disallowed_types,
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    unreachable_pub,
     reason = "a tool for people, which may fail"
 )]
 
@@ -17,10 +19,11 @@ mod place;
 use kvasir_blocks::{BlockIdentity, Priority};
 use kvasir_process::access::Guard;
 use kvasir_tiers::manager::{Commit, KvBlockManager};
+use kvasir_transfer::Fetched;
 use kvasir_transfer::limits::UNTAKEN_TIMEOUT;
 use place::{Fetching, Memory, Serving, manager, prompt};
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -84,6 +87,21 @@ fn plain(sizes: &Sizes) -> f64 {
     seconds
 }
 
+/// Fetches in a task, as an agent does.
+fn fetch(
+    runtime: &Runtime,
+    fetching: &Arc<Fetching>,
+    owner: SocketAddr,
+    blocks: &[BlockIdentity],
+) -> (Fetched, tokio::time::Instant) {
+    let (fetching, blocks) = (Arc::clone(fetching), blocks.to_vec());
+    let task = runtime.spawn(async move {
+        let began = tokio::time::Instant::now();
+        (fetching.fetch(owner, &blocks).await, began)
+    });
+    runtime.block_on(task).expect("no panic")
+}
+
 fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -103,26 +121,25 @@ fn measure(memory: Memory, sizes: &Sizes) {
     let mut short_speeds = Vec::new();
     for _ in 0..sizes.trials {
         let plain = plain(sizes);
-        let fetching = Fetching::new(warm(memory, sizes));
+        let fetching = Arc::new(Fetching::new(warm(memory, sizes)));
         // A connection that is there already, as between agents that have met.
-        let none = runtime.block_on(fetching.fetch(owner.address, &prompt(2, 1)));
+        let (none, _) = fetch(&runtime, &fetching, owner.address, &prompt(2, 1));
         assert!(none.blocks.is_empty());
         let began = Instant::now();
-        let fetched = runtime.block_on(fetching.fetch(owner.address, &blocks));
+        let (fetched, _) = fetch(&runtime, &fetching, owner.address, &blocks);
         let seconds = began.elapsed().as_secs_f64();
         assert_eq!((fetched.blocks.len(), &fetched.stopped), (sizes.blocks, &None));
         ratios.push(plain / seconds);
         speeds.push(bytes / seconds);
         copies.push(bytes / plain);
         drop((fetched, fetching));
-        let fetching = Fetching::new(warm(memory, sizes));
-        let none = runtime.block_on(fetching.fetch(owner.address, &prompt(2, 1)));
+        let fetching = Arc::new(Fetching::new(warm(memory, sizes)));
+        let (none, _) = fetch(&runtime, &fetching, owner.address, &prompt(2, 1));
         assert!(none.blocks.is_empty());
         let began = Instant::now();
         let mut kept = Vec::new();
         for part in blocks.chunks(SHORT) {
-            let began = tokio::time::Instant::now();
-            let fetched = runtime.block_on(fetching.fetch(owner.address, part));
+            let (fetched, began) = fetch(&runtime, &fetching, owner.address, part);
             assert_eq!((fetched.blocks.len(), &fetched.stopped), (part.len(), &None));
             firsts.push(fetched.first_at.expect("a block") - began);
             kept.push(fetched.blocks);

@@ -7,12 +7,10 @@ use super::{
 use crate::{
     hash,
     limits::{
-        BLOCK_CHECKS_MAX, BLOCK_SLOTS_MAX, BLOCK_WRITE_BYTES_MAX, CHAIN_BLOCKS_MAX,
-        FETCH_PEERS_MAX, NAME_BYTES_MAX, ONBOARD_TIMEOUT_MS_DEFAULT, ONBOARD_TIMEOUT_MS_MAX,
-        QUERY_BLOCKS_MAX,
+        BLOCK_CHECKS_MAX, BLOCK_SLOTS_MAX, BLOCK_WRITE_BYTES_MAX, CHAIN_BLOCKS_MAX, NAME_BYTES_MAX,
+        ONBOARD_TIMEOUT_MS_DEFAULT, ONBOARD_TIMEOUT_MS_MAX, QUERY_BLOCKS_MAX,
     },
     pb,
-    target::read_target,
     types::{LocalHash, PartitionKey, SequenceHash, WorkerId},
 };
 use prost::bytes::Bytes;
@@ -149,19 +147,6 @@ pub struct Onboarding {
     pub timeout: Duration,
 }
 
-/// A checked `FetchRequest`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PeerFetch {
-    /// The session whose slots are filled.
-    pub session: SessionId,
-    /// Targets, each once: 1 to [`FETCH_PEERS_MAX`].
-    pub peers: Vec<String>,
-    /// Each once: 1 to [`BLOCK_SLOTS_MAX`].
-    pub sequences: Vec<SequenceHash>,
-    /// At most [`ONBOARD_TIMEOUT_MS_MAX`].
-    pub timeout: Duration,
-}
-
 /// Sequence hashes with a priority: a checked `OffloadRequest`, and a part of `OnboardRequest`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SequenceList {
@@ -205,7 +190,7 @@ pub struct NamedPin {
 }
 
 /// The session that a request names.
-fn read_session(id: &[u8]) -> Result<SessionId, ConvertError> {
+pub(super) fn read_session(id: &[u8]) -> Result<SessionId, ConvertError> {
     let id = <[u8; 16]>::try_from(id).map_err(|_other| {
         let (actual, expected) = (format!("has {} bytes", id.len()), "exactly 16".to_owned());
         ConvertError::new("session_id", Problem::Mismatch { actual, expected })
@@ -213,7 +198,7 @@ fn read_session(id: &[u8]) -> Result<SessionId, ConvertError> {
     id.map(SessionId)
 }
 
-fn check_filled(field: &str, count: usize, limit: usize) -> Result<(), ConvertError> {
+pub(super) fn check_filled(field: &str, count: usize, limit: usize) -> Result<(), ConvertError> {
     if count == 0 {
         return Err(ConvertError::new(field, Problem::Required));
     }
@@ -227,12 +212,15 @@ fn read_priority(priority: u32) -> Result<u8, ConvertError> {
     })
 }
 
-fn read_sequences(hashes: &[u64], limit: usize) -> Result<Vec<SequenceHash>, ConvertError> {
+pub(super) fn read_sequences(
+    hashes: &[u64],
+    limit: usize,
+) -> Result<Vec<SequenceHash>, ConvertError> {
     check_filled("sequence_hashes", hashes.len(), limit)?;
     Ok(hashes.iter().copied().map(SequenceHash).collect())
 }
 
-fn read_millis(field: &str, millis: u32, max: u32) -> Result<Duration, ConvertError> {
+pub(super) fn read_millis(field: &str, millis: u32, max: u32) -> Result<Duration, ConvertError> {
     check_range(field, millis.into(), 1, max.into())?;
     Ok(Duration::from_millis(millis.into()))
 }
@@ -421,7 +409,7 @@ impl TryFrom<pb::MatchPrefixRequest> for PrefixQuery {
     }
 }
 
-// === impl Onboarding, PeerFetch, SequenceList ===
+// === impl Onboarding, SequenceList ===
 
 impl TryFrom<pb::OnboardRequest> for Onboarding {
     type Error = ConvertError;
@@ -433,38 +421,6 @@ impl TryFrom<pb::OnboardRequest> for Onboarding {
         let millis = request.timeout_ms.unwrap_or(ONBOARD_TIMEOUT_MS_DEFAULT);
         let timeout = read_millis("timeout_ms", millis, ONBOARD_TIMEOUT_MS_MAX)?;
         Ok(Self { list: SequenceList { session, sequences, priority }, timeout })
-    }
-}
-
-impl TryFrom<pb::FetchRequest> for PeerFetch {
-    type Error = ConvertError;
-
-    fn try_from(request: pb::FetchRequest) -> Result<Self, ConvertError> {
-        let session = read_session(&request.session_id)?;
-        check_filled("peers", request.peers.len(), FETCH_PEERS_MAX)?;
-        let mut seen = BTreeSet::new();
-        let peers = request.peers.iter().enumerate().map(|(index, peer)| {
-            let field = || format!("peers[{index}]");
-            let target = read_target(peer).map_err(|error| {
-                let (actual, expected) = (error.to_string(), "an address".to_owned());
-                ConvertError::new(field(), Problem::Mismatch { actual, expected })
-            })?;
-            if seen.insert(target.clone()) {
-                return Ok(target);
-            }
-            Err(ConvertError::new(field(), Problem::Repeated(target)))
-        });
-        let peers = peers.collect::<Result<_, _>>()?;
-        let sequences = read_sequences(&request.sequence_hashes, BLOCK_SLOTS_MAX)?;
-        let mut seen = BTreeSet::new();
-        let mut repeated = sequences.iter().enumerate().filter(|(_, at)| !seen.insert(at.0));
-        if let Some((index, sequence)) = repeated.next() {
-            let field = format!("sequence_hashes[{index}]");
-            return Err(ConvertError::new(field, Problem::Repeated(sequence.0.to_string())));
-        }
-        let millis = request.timeout_ms.unwrap_or(ONBOARD_TIMEOUT_MS_DEFAULT);
-        let timeout = read_millis("timeout_ms", millis, ONBOARD_TIMEOUT_MS_MAX)?;
-        Ok(Self { session, peers, sequences, timeout })
     }
 }
 

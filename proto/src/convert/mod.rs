@@ -8,6 +8,7 @@ mod bytes;
 mod digest;
 mod dump;
 mod error;
+mod fetch;
 mod find;
 mod find_wire;
 mod ingest;
@@ -24,7 +25,7 @@ mod worker;
 
 pub use blocks::{
     BlockCommit, BlockKey, BlockWrite, Commits, LoadQuestion, NamedPin, NewSession, Onboarding,
-    PeerFetch, PinBlocks, PrefixQuery, SequenceList, SessionId, SlotLease, SlotList, UnpinBlocks,
+    PinBlocks, PrefixQuery, SequenceList, SessionId, SlotLease, SlotList, UnpinBlocks,
 };
 pub use broker::{BrokerMessage, SourceMessage};
 pub use bytes::BytesError;
@@ -33,6 +34,7 @@ pub use dump::{
     DumpQuery, DumpedSource, ListedSource, ListedWorker, WorkerDumpPart, dumped_source,
 };
 pub use error::{ConvertError, Problem};
+pub use fetch::PeerFetch;
 pub use find::{FindAnswer, FindQuery, QueryInput, QueryTokens, TooManyBlocks, WorkerMatch};
 pub use find_wire::{FindReply, FindRequest, FindStreamReply, WriteAnswer};
 pub use ingest::{Heartbeat, Hello, Publication, PublishedBatch, publish_batch};

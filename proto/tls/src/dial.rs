@@ -3,6 +3,7 @@
 use crate::{
     Channel, TlsError,
     addresses::open_first,
+    alpn::BLOCKS_ALPN,
     channel::Token,
     pem::{Contents, Source},
     reload::Reloaded,
@@ -30,9 +31,6 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_util::either::Either;
 use tonic::{codegen::http::Uri, transport::Endpoint};
 use tower::Service;
-
-/// What connections for blocks between agents speak, within TLS.
-pub const BLOCKS_ALPN: &[u8] = b"kvasir-blocks/1";
 
 /// A connection that is no gRPC: plain, or over TLS.
 pub type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;

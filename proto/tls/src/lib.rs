@@ -9,6 +9,7 @@
 
 mod addresses;
 mod again;
+mod alpn;
 mod channel;
 mod dial;
 mod error;
@@ -19,8 +20,9 @@ mod reload;
 #[cfg(feature = "server")]
 mod server;
 
+pub use alpn::BLOCKS_ALPN;
 pub use channel::Channel;
-pub use dial::{BLOCKS_ALPN, ClientFiles, DialError, Dialer, Identity, Stream};
+pub use dial::{ClientFiles, DialError, Dialer, Identity, Stream};
 pub use error::{Problem, TlsError};
 #[cfg(feature = "server")]
 pub use names::CertificateNames;

@@ -2,7 +2,7 @@
 
 use crate::{
     TlsError,
-    dial::BLOCKS_ALPN,
+    alpn::BLOCKS_ALPN,
     pem::{Contents, Source},
     reload::Reloaded,
 };

@@ -58,7 +58,8 @@ async fn advertised(place: &Place) -> Result<String> {
     let mut index = client::connect(place.index.addresses.grpc).await?;
     let workers = client::list_workers(&mut index, pb::ListWorkersRequest::default()).await?;
     let worker = workers.into_iter().next().context("a worker")?;
-    let profile = worker.profile.context("a profile")?;
+    let registration = worker.registration.context("a registration")?;
+    let profile = registration.profile.context("a profile")?;
     let label = profile.labels.into_iter().find(|label| label.key == "blocks-peer");
     Ok(label.context("a label")?.value)
 }
@@ -123,7 +124,7 @@ async fn in_between(
     let answers = async {
         copy(&mut (&mut owner_read).take(bytes), &mut caller_write).await?;
         caller_write.flush().await?;
-        drop(stopped.send(()));
+        let _gone = stopped.send(());
         // What comes until the owner's end is nobody's; a killed process may also reset the connection.
         drop(copy(&mut owner_read, &mut tokio::io::sink()).await);
         anyhow::Ok(())

@@ -233,7 +233,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("router-client::route::select", "mode question decision busy filter score pick selector"),
     ("proto/store", "cause options"),
     ("proto/access", "names role denied rate principal file identities"),
-    ("proto/tls", "error pem reload names server addresses again channel dial"),
+    ("proto/tls", "alpn error pem reload names server addresses again channel dial"),
     ("kvbm-agent/memory", "claims raw region mapping arena system pinned shared device buffer"),
     ("kvbm-agent/memory::arena", "view copy"),
     ("kvbm-agent/memory::device", "driver"),
@@ -247,7 +247,7 @@ const LAYERS: &[(&str, &str)] = &[
          onboard fill lend driver block_manager",
     ),
     ("kvbm-agent/transfer", "limits wire counters backend serve client"),
-    ("kvbm-agent/transfer::wire", "error header description messages frames wire_test"),
+    ("kvbm-agent/transfer::wire", "kind error header description messages frames"),
     ("kvbm-agent/transfer::serve", "registrar shared sending connection owner"),
     ("kvbm-agent/transfer::client", "config owners connection receive tcp"),
     ("kvbm-agent/tiers::disk", "error format file medium recover"),
@@ -329,7 +329,7 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "proto::convert",
-        "error shard shared find profile find_wire worker ingest list placement select broker blocks local digest dump \
+        "error shard shared find profile find_wire worker ingest list placement select broker blocks fetch local digest dump \
          load bytes storage",
     ),
     ("kvbm-agent::storage", "config waiting outbox book"),

@@ -15,7 +15,7 @@ pub struct Filling {
     /// Both are there until the slot is registered. The writer goes first, before the slot is free.
     writer: Option<WriteSlot>,
     fresh: Option<Fresh>,
-    _place: Place,
+    place: Place,
 }
 
 /// A place among the slots that the session may write.
@@ -25,7 +25,17 @@ struct Place(Arc<Seat>);
 impl Drop for Place {
     fn drop(&mut self) {
         self.0.with_holdings(|holdings| holdings.filling -= 1);
-        self.0.shared.wake.notify_one();
+    }
+}
+
+impl Drop for Filling {
+    fn drop(&mut self) {
+        let given_back = (self.writer.take(), self.fresh.take());
+        if given_back.1.is_some() {
+            drop(given_back);
+            // Whoever waits for a slot may have it.
+            self.place.0.shared.wake.notify_one();
+        }
     }
 }
 
@@ -65,7 +75,7 @@ impl Session {
                 tracing::error!(slot = fresh.slot().0, "a free slot is in use, which is a defect");
                 return None;
             };
-            Some(Filling { writer: Some(writer), fresh: Some(fresh), _place: place })
+            Some(Filling { writer: Some(writer), fresh: Some(fresh), place })
         });
         Ok(filling.collect())
     }
@@ -98,20 +108,24 @@ impl Filling {
     /// # Errors
     /// [`CommitError`]; then the slot is free, and nothing is registered.
     pub fn commit(mut self, commit: &Commit) -> Result<Filled, CommitError> {
-        let shared = Arc::clone(&self._place.0.shared);
+        let shared = Arc::clone(&self.place.0.shared);
         let registered = self.try_commit(commit);
         let counters = &shared.counters;
         match &registered {
             Ok(Filled { kind: CommitKind::New, .. }) => counters.commits_new.up(),
             Ok(Filled { kind: CommitKind::Duplicate, .. }) => counters.commits_duplicate.up(),
             Ok(Filled { kind: CommitKind::Existing, .. }) => counters.commits_existing.up(),
-            Err(_) => counters.commits_refused.up(),
+            Err(_) => {
+                counters.commits_refused.up();
+                // The slot is free: whoever waits for one may have it.
+                shared.wake.notify_one();
+            }
         }
         registered
     }
 
     fn try_commit(&mut self, commit: &Commit) -> Result<Filled, CommitError> {
-        let seat = &self._place.0;
+        let seat = &self.place.0;
         let shared = &seat.shared;
         let (slot, sequence) = (self.slot().0, commit.identity.sequence);
         let (Some(writer), Some(fresh)) = (self.writer.take(), self.fresh.take()) else {

@@ -6,7 +6,7 @@ use super::leases::{Held, Lease};
 use super::memory::EngineMemory;
 use super::metrics::{ManagerMetrics, Waits};
 use super::waiters::Waiters;
-use kvasir_blocks::{BlockTier, KvBlockManagerState, Priority, TierBlock};
+use kvasir_blocks::{BlockTier, KvBlockManagerState, Offered, Priority, TierBlock};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -92,12 +92,15 @@ impl Shared {
         if !self.config.is_offloading {
             return;
         }
-        match block {
-            TierBlock::Device(block) => drop(self.state.offload(block, priority)),
-            TierBlock::Host(block) => drop(self.state.offload(block, priority)),
+        let offered = match block {
+            TierBlock::Device(block) => self.state.offload(block, priority),
+            TierBlock::Host(block) => self.state.offload(block, priority),
             TierBlock::Disk(_) | TierBlock::Volume(_) => return,
+        };
+        // Nothing else is to be done for it now.
+        if matches!(offered, Offered::Queued { .. }) {
+            self.wake.notify_one();
         }
-        self.wake.notify_one();
     }
 
     /// Wrong bytes were found in a tier: counts and tells it. Whoever found them withdraws the block.

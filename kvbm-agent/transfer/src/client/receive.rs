@@ -162,7 +162,10 @@ impl<'a> Receiving<'a> {
         let slots = session.fill(count).or_else(|_too_many| session.fill(1));
         self.slots = slots.map_err(|error| match error {
             AllocateError::Session(_) => FetchFault::Ended,
-            error => FetchFault::NoRoom(error.to_string()),
+            AllocateError::Nothing
+            | AllocateError::Lease { .. }
+            | AllocateError::Limit { .. }
+            | AllocateError::Exhausted(_) => FetchFault::NoRoom(error.to_string()),
         })?;
         self.slots.pop().ok_or_else(|| FetchFault::NoRoom("no slot is free".to_owned()))
     }
@@ -191,12 +194,12 @@ impl<'a> Receiving<'a> {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn of_wire(error: WireError) -> FetchFault {
-    match error {
-        // A name or position that does not fit: not the block that it says.
-        error @ WireError::Field { .. } => FetchFault::Corrupt(error.to_string()),
-        error => FetchFault::Lost(error.to_string()),
-    }
+    let text = error.to_string();
+    // A name or position that does not fit: not the block that it says.
+    let is_corrupt = matches!(error, WireError::Field { .. });
+    if is_corrupt { FetchFault::Corrupt(text) } else { FetchFault::Lost(text) }
 }
 
 fn of_commit(error: &CommitError) -> FetchFault {

@@ -53,8 +53,11 @@ impl TcpBackend {
     fn put_idle(&self, peer: &str, mut connection: Connection) {
         connection.used_at = Instant::now();
         let mut idle = self.idle.lock();
+        for of_peer in idle.values_mut() {
+            of_peer.retain(|at| at.used_at.elapsed() < REUSE_TIMEOUT);
+        }
+        idle.retain(|_, of_peer| !of_peer.is_empty());
         let of_peer = idle.entry(peer.to_owned()).or_default();
-        of_peer.retain(|at| at.used_at.elapsed() < REUSE_TIMEOUT);
         if of_peer.len() < IDLE_CONNECTIONS_MAX {
             of_peer.push(connection);
         }

@@ -44,11 +44,13 @@ impl From<Refused> for Stop {
 
 impl From<WireError> for Stop {
     fn from(error: WireError) -> Self {
-        match error {
-            WireError::Closed => Self::Ended(Ended::Closed),
-            WireError::Io(error) => Self::Ended(lost(&error, Disconnect::Silent)),
-            error => Refused(Disconnect::Protocol, RefusalCode::Protocol, error.to_string()).into(),
+        if let WireError::Io(error) = &error {
+            return Self::Ended(lost(error, Disconnect::Silent));
         }
+        if matches!(error, WireError::Closed) {
+            return Self::Ended(Ended::Closed);
+        }
+        Refused(Disconnect::Protocol, RefusalCode::Protocol, error.to_string()).into()
     }
 }
 
@@ -140,7 +142,17 @@ impl<'a> Connection<'a> {
                 biased;
                 // Only between two requests, so that no request is half read or answered.
                 () = aged, if self.reader.is_between_frames() => return Ok(()),
-                frame = self.reader.frame() => frame?,
+                frame = self.reader.frame() => frame,
+            };
+            let frame = match frame {
+                // It asks for nothing more, as those do who keep a connection for later.
+                Err(WireError::Io(error))
+                    if error.kind() == io::ErrorKind::TimedOut
+                        && self.reader.is_between_frames() =>
+                {
+                    return Ok(());
+                }
+                frame => frame?,
             };
             match frame {
                 Some(Message::Fetch(fetch)) => self.fetch(&fetch).await?,

@@ -204,8 +204,11 @@ const fn of_session(error: SessionError) -> Fault {
 
 const fn of_access(error: AccessError) -> Fault {
     match error {
-        AccessError::Limit(_) => Fault::Busy,
-        _ => Fault::Fenced,
+        AccessError::Limit(_) | AccessError::Busy { .. } => Fault::Busy,
+        AccessError::Ended(_) | AccessError::Unknown(_) | AccessError::Fenced { .. } => {
+            Fault::Fenced
+        }
+        AccessError::OutOfRange { .. } | AccessError::Duplicate { .. } => Fault::Unreadable,
     }
 }
 

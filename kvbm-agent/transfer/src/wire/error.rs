@@ -1,4 +1,4 @@
-use super::header::Kind;
+use super::kind::Kind;
 use std::io;
 
 /// Why a peer's bytes can't be used. The connection is closed then.

@@ -1,33 +1,10 @@
 use super::error::WireError;
+use super::kind::Kind;
 use crate::limits::MESSAGE_BYTES_MAX;
 
 /// Bytes before a frame's message.
 pub const HEADER_BYTES: usize = 20;
 const MAGIC: [u8; 4] = *b"KVBT";
-
-/// What a frame is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Kind {
-    /// Who connects, and for which blocks.
-    Hello = 1,
-    /// Who serves them.
-    Welcome = 2,
-    /// Why the connection ends.
-    Refusal = 3,
-    /// Asks for blocks.
-    Fetch = 4,
-    /// One of them, with its bytes.
-    Block = 5,
-    /// No further one of a request.
-    End = 6,
-}
-
-impl Kind {
-    /// All kinds.
-    pub const ALL: [Self; 6] =
-        [Self::Hello, Self::Welcome, Self::Refusal, Self::Fetch, Self::Block, Self::End];
-}
 
 /// How a frame begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

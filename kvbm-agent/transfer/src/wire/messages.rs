@@ -2,7 +2,8 @@
 
 use super::description::{BlockDescription, check_name};
 use super::error::WireError;
-use super::header::{HEADER_BYTES, Header, Kind};
+use super::header::{HEADER_BYTES, Header};
+use super::kind::Kind;
 use crate::limits::{
     AUTHORIZATION_BYTES_MAX, REQUEST_BLOCKS_MAX, REQUEST_TIMEOUT_MAX, TEXT_BYTES_MAX,
 };

@@ -1,19 +1,21 @@
 //! Frames and messages. The format is in the crate's README.
 //!
 //! - `description`: what blocks are, and whether two agents mean the same. `error`: what is wrong with bytes.
-//! - `header`: how long a frame is. `messages`: what it says.
+//! - `kind`: what a frame is. `header`: how long a frame is. `messages`: what it says.
 //! - `frames`: reading and writing them.
 
 mod description;
 mod error;
 mod frames;
 mod header;
+mod kind;
 mod messages;
 
 pub use description::{BlockDescription, Differs};
 pub use error::WireError;
 pub use frames::{FrameReader, write_all};
-pub use header::{HEADER_BYTES, Header, Kind};
+pub use header::{HEADER_BYTES, Header};
+pub use kind::Kind;
 pub use messages::{BlockHead, End, Fault, Fetch, Hello, Message, Refusal, RefusalCode, Welcome};
 
 #[cfg(test)]

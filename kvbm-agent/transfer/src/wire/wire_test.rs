@@ -7,6 +7,7 @@ use std::io::IoSlice;
 use tokio::runtime::Builder;
 
 const BLOCK_BYTES: u64 = 96;
+const BLOCK: [u8; 96] = [0; 96];
 
 fn description() -> BlockDescription {
     BlockDescription {
@@ -51,7 +52,7 @@ fn stream(messages: &[Message]) -> Vec<u8> {
     for message in messages {
         let payload = if message.kind() == Kind::Block { BLOCK_BYTES } else { 0 };
         bytes.extend(message.frame(payload));
-        bytes.extend((0..payload).map(|at| at as u8));
+        bytes.extend((0..=u8::MAX).cycle().zip(0..payload).map(|(byte, _)| byte));
     }
     bytes
 }
@@ -67,7 +68,7 @@ fn read(bytes: &[u8]) -> (Vec<Message>, Result<(), WireError>) {
                 Ok(Some(message)) => {
                     let is_block = message.kind() == Kind::Block;
                     messages.push(message);
-                    let mut block = [0; BLOCK_BYTES as usize];
+                    let mut block = BLOCK;
                     let mut room = &mut block[..];
                     while is_block && !room.is_empty() {
                         match reader.payload(room).await {
@@ -137,8 +138,8 @@ fn what_cannot_be_is_refused() {
     refused(of(vec![1, 1]), "sequences names a block twice");
     refused(Message::Fetch(Fetch { timeout_ms: 0, ..fetch.clone() }), "timeout_ms is 0");
     refused(Message::Fetch(Fetch { timeout_ms: 25_001, ..fetch }), "timeout_ms is 25001");
-    refused(Message::Block(BlockHead { local: 1, ..block.clone() }), "sequence does not follow");
-    refused(Message::Block(BlockHead { position: 0, ..block.clone() }), "position is 0");
+    refused(Message::Block(BlockHead { local: 1, ..block }), "sequence does not follow");
+    refused(Message::Block(BlockHead { position: 0, ..block }), "position is 0");
     refused(Message::Block(BlockHead { position: 65_536, ..block }), "position is 65536");
     let long = Header { kind: Kind::End, message_bytes: MESSAGE_BYTES_MAX + 1, payload_bytes: 0 };
     let error = read(&long.encode()).1.expect_err("too long").to_string();

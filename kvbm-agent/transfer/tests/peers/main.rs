@@ -1,9 +1,9 @@
 //! Owners and those who fetch, over real sockets: what arrives, and what is refused.
 #![expect(
+    unreachable_pub,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    clippy::disallowed_methods,
     clippy::cast_possible_truncation,
     reason = "helpers of tests, which may fail"
 )]
