@@ -35,7 +35,7 @@ impl Advisor {
         let http = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let child = Command::new(binary_of("storage-advisor")?)
             .args(["--nats-url", nats, "--http-listen", &http.to_string()])
-            .args(["--ask-interval", "100ms"])
+            .args(["--ask-interval", "100ms", "--log-filter", "warn"])
             .args(flags)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
