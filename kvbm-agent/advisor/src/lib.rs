@@ -2,7 +2,7 @@
 //! of what is stored where, and advises on promotion, demotion and compaction. Agents know nothing of it.
 //!
 //! - [`state`]: the tree, the streams that it comes from, and the advice. No I/O, no clock.
-//! - [`config`]: options.
+//! - [`config`]: what can be configured.
 //! - [`metrics`]: what is counted.
 //! - [`subscriber`]: the connection to NATS.
 //! - [`hook`]: a command that carries advice out.

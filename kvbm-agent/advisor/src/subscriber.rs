@@ -147,7 +147,7 @@ impl Subscriber {
         let (workers, expired) = {
             let Known { tree, streams } = &mut *self.known.lock();
             let expired = streams.expire(tree, now, self.worker_timeout);
-            (streams.to_ask(tree, now, self.ask_interval), expired)
+            (streams.due_requests(tree, now, self.ask_interval), expired)
         };
         self.metrics.expired(expired);
         if self.metrics.outage().is_some() {

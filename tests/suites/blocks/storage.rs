@@ -35,7 +35,7 @@ impl Advisor {
         let http = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let child = Command::new(binary_of("storage-advisor")?)
             .args(["--nats-url", nats, "--http-listen", &http.to_string()])
-            .args(["--ask-interval", "100ms"])
+            .args(["--ask-interval", "100ms", "--log-filter", "warn"])
             .args(flags)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -109,6 +109,8 @@ async fn stored(engine: &mut Engine, prompts: &[Vec<u64>]) -> Result<Stored> {
 
 async fn save(engine: &mut Engine, prompts: &mut Vec<Vec<u64>>, count: u64) -> Result<()> {
     for _ in 0..count {
+        // Blocks that are copied do not give way.
+        engine.until_copied().await?;
         let locals = prompt(prompts.len() as u64 + 1, 4);
         engine.save(&locals).await?;
         prompts.push(locals);

@@ -49,6 +49,7 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("descriptors", &[]),
             ("net", &[]),
             ("quota", &["net"]),
+            ("shares", &[]),
             ("access", &["net", "quota"]),
             ("tls", &["access", "net"]),
             ("port", &["access", "net", "quota", "tls"]),
@@ -259,7 +260,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("indexer-server::config", "worker options broker shard check read"),
     (
         "indexer-server::ingest",
-        "limits error metrics turns answer local ownership config push_source link worker registry aged follower \
+        "limits exhausted error metrics turns answer local ownership config push_source link worker registry aged follower \
          placement rank_states resume sharding testing session",
     ),
     (

@@ -29,11 +29,10 @@ fn block(sequence: u64) -> StorageBlock {
 }
 
 fn brief(advice: &[Advice]) -> Vec<(AdviceReason, &str, &str, Option<&str>)> {
-    let hash =
-        |at: &Advice| at.sequence_hash.len() - at.sequence_hash.trim_start_matches('0').len();
-    let brief = advice
-        .iter()
-        .map(|at| (at.reason, &at.sequence_hash[hash(at)..], &*at.from, at.to.as_deref()));
+    let brief = advice.iter().map(|at| {
+        let hash = at.sequence_hash.trim_start_matches('0');
+        (at.reason, hash, &*at.from, at.to.as_deref())
+    });
     brief.collect()
 }
 

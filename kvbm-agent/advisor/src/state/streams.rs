@@ -103,7 +103,7 @@ impl Streams {
 
     /// The workers that must be asked for images at `now`: those that lack batches and were not asked within `interval`. They
     /// count as asked.
-    pub fn to_ask(
+    pub fn due_requests(
         &mut self,
         tree: &Tree,
         now: Duration,

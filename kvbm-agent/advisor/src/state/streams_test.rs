@@ -96,14 +96,14 @@ fn what_is_lacking_is_asked_for_once_in_a_while() {
     let at = Duration::from_secs;
     let first = publisher.toggle(1);
     assert_eq!(streams.apply(&mut tree, &first, at(0)), Applied::Gap, "there was no image");
-    assert_eq!(streams.to_ask(&tree, at(0), at(5)), [address(0)].into());
-    assert!(streams.to_ask(&tree, at(4), at(5)).is_empty());
-    assert_eq!(streams.to_ask(&tree, at(5), at(5)).len(), 1);
+    assert_eq!(streams.due_requests(&tree, at(0), at(5)), [address(0)].into());
+    assert!(streams.due_requests(&tree, at(4), at(5)).is_empty());
+    assert_eq!(streams.due_requests(&tree, at(5), at(5)).len(), 1);
     for part in publisher.image() {
         assert_eq!(streams.apply(&mut tree, &part, at(6)), Applied::Taken);
     }
     assert_eq!(streams.apply(&mut tree, &first, at(6)), Applied::Stale);
-    assert!(streams.to_ask(&tree, at(60), at(5)).is_empty());
+    assert!(streams.due_requests(&tree, at(60), at(5)).is_empty());
     let (_lost, next) = (publisher.toggle(2), publisher.toggle(3));
     assert_eq!(streams.apply(&mut tree, &next, at(60)), Applied::Gap);
     assert_eq!(streams.count(StreamState::Lacking), 1);
@@ -122,17 +122,17 @@ fn what_there_was_no_room_for_is_asked_for_once_there_is() {
         streams.apply(&mut tree, &part, Duration::ZERO);
     }
     assert_eq!((tree.len(), tree.refused()), (10, 2));
-    assert!(streams.to_ask(&tree, second, second).is_empty());
+    assert!(streams.due_requests(&tree, second, second).is_empty());
     for sequence in 0..3 {
         let removed = publisher.toggle(sequence);
         streams.apply(&mut tree, &removed, second);
     }
-    assert_eq!(streams.to_ask(&tree, second, second).len(), 1);
+    assert_eq!(streams.due_requests(&tree, second, second).len(), 1);
     for part in publisher.image() {
         streams.apply(&mut tree, &part, second);
     }
     assert_eq!(tree.len(), 9);
-    assert!(streams.to_ask(&tree, second * 9, second).is_empty());
+    assert!(streams.due_requests(&tree, second * 9, second).is_empty());
 }
 
 #[derive(Debug, Clone)]
@@ -198,7 +198,7 @@ proptest! {
                 prop_assert_eq!(&tree.blocks_of(place.id), &truth[&name]);
             }
         }
-        let asked = streams.to_ask(&tree, Duration::ZERO, Duration::ZERO);
+        let asked = streams.due_requests(&tree, Duration::ZERO, Duration::ZERO);
         let mut lacking = publishers;
         lacking.retain(|at| asked.contains(&address(at.worker)));
         for publisher in &mut lacking {
