@@ -164,7 +164,7 @@ impl Collector for Figures {
                 (label, known.streams.count(state) as u64)
             };
             let places = StreamState::ALL.map(place);
-            let bytes: u64 = known.tree.places().map(|at| at.bytes).sum();
+            let bytes = known.tree.places().map(|at| at.bytes).fold(0, u64::saturating_add);
             (known.tree.len() as u64, known.tree.refused(), places, bytes)
         };
         let alone = |value: u64| vec![(Vec::new(), value)];

@@ -100,8 +100,8 @@ pub struct Options {
     /// What to log: a level, or module=level pairs separated by commas
     #[arg(long, value_name = "FILTER", default_value = "info")]
     pub log_filter: String,
-    /// Stop after this time at the latest
-    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(10))]
+    /// Stop after this time at the latest; with a hook, give it more than hook-timeout
+    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(35))]
     pub drain_timeout: Span,
 }
 

@@ -75,7 +75,7 @@ impl Subscriber {
                     None => return Err("the subscription ended".into()),
                 },
                 () = connected.notified() => {
-                    self.ask(&client, namespace.subject(STORAGE_SNAPSHOTS)).await;
+                    let _is_asked = self.ask(&client, namespace.subject(STORAGE_SNAPSHOTS)).await;
                 }
                 _ = looks.tick() => self.look(&client).await,
             }
@@ -155,19 +155,27 @@ impl Subscriber {
         }
         for worker in workers {
             let subject = storage_snapshots_subject(&worker);
-            self.ask(client, self.servers.namespace().subject(subject)).await;
+            if !self.ask(client, self.servers.namespace().subject(subject)).await {
+                // Nor would the next ones arrive.
+                return;
+            }
         }
     }
 
-    async fn ask(&self, client: &Client, subject: String) {
+    /// Asks for an image. Returns whether the server has the request.
+    async fn ask(&self, client: &Client, subject: String) -> bool {
         let sending = async {
             client.publish(subject, Default::default()).await?;
             Ok::<_, async_nats::Error>(client.flush().await?)
         };
         match timeout(SEND_TIMEOUT, sending).await {
-            Ok(Ok(())) => self.metrics.asked(),
+            Ok(Ok(())) => {
+                self.metrics.asked();
+                return true;
+            }
             Ok(Err(error)) => tracing::debug!(%error, "images are asked for later"),
             Err(_late) => tracing::debug!("images are asked for later"),
         }
+        false
     }
 }

@@ -125,9 +125,10 @@ impl Waiting {
         }
     }
 
-    /// What waits is due, whatever the time.
+    /// What waits is due, whatever the time; so is an image.
     pub const fn hurry(&mut self) {
         self.round_ends_at = Duration::ZERO;
+        self.image_not_before = Duration::ZERO;
     }
 
     /// Events that wait.

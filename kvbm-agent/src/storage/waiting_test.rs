@@ -70,6 +70,16 @@ fn too_many_events_are_replaced_by_an_image() {
 }
 
 #[test]
+fn at_the_end_an_image_that_is_wanted_comes_at_once() {
+    let mut waiting = begun();
+    waiting.push(&events([1]));
+    waiting.demand_image();
+    assert_eq!(waiting.next(at(1)), Work::Nothing, "at most one in an interval");
+    waiting.hurry();
+    assert_eq!(waiting.next(at(1)), Work::Image, "it has what was dropped");
+}
+
+#[test]
 fn what_the_last_image_has_cannot_be_lost() {
     let mut waiting = Waiting::new(INTERVAL, 3);
     assert_eq!(waiting.next(at(0)), Work::Image);

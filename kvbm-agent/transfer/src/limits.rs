@@ -35,6 +35,8 @@ pub const FILL_BLOCKS_MAX: usize = 16;
 pub const SERVED_CONNECTIONS_MAX: usize = 64;
 /// Connections to owners at a time, those included that wait for their next use.
 pub const CLIENT_CONNECTIONS_MAX: usize = 64;
+/// Blocks that one owner may have, so that no owner takes the room of the others.
+pub const OWNER_BLOCKS_MAX: u32 = 1 << 24;
 /// Connections to one owner that wait for their next use.
 pub const IDLE_CONNECTIONS_MAX: usize = 2;
 /// Longest time until a peer has said who it is, or whom it serves.

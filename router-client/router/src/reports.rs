@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Most ranks whose reports are remembered, at most half of them of one tenant; of more, reports are dropped.
-pub const RANKS_MAX: usize = 65_536;
+pub const RANKS_MAX: usize = 131_072;
 
 /// The last report of each rank.
 #[derive(Debug)]

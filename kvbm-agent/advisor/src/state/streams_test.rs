@@ -135,6 +135,23 @@ fn what_there_was_no_room_for_is_asked_for_once_there_is() {
     assert!(streams.due_requests(&tree, second * 9, second).is_empty());
 }
 
+#[test]
+fn copies_of_the_same_blocks_are_bounded_too() {
+    let mut tree = Tree::new(10, HALF_LIFE);
+    let places: Vec<_> =
+        (0..9).map(|worker| tree.place(&address(worker), "disk").expect("few")).collect();
+    for (place, sequence) in places.iter().flat_map(|at| (0..10).map(move |block| (*at, block))) {
+        tree.store(place, &block(sequence), Duration::ZERO);
+    }
+    let copies: usize = tree.places().map(|at| at.blocks).sum();
+    assert_eq!((tree.len(), copies, tree.refused()), (10, 10 * BLOCK_COPIES, 50));
+    assert!(tree.is_partial(places[8]) && !tree.has_room(0));
+    tree.store(places[0], &block(3), Duration::ZERO);
+    assert_eq!(tree.refused(), 50, "a copy that is there already needs no room");
+    places.iter().for_each(|place| tree.forget(*place));
+    assert!(tree.is_empty() && tree.has_room(0));
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Toggle(usize, u64),

@@ -60,6 +60,9 @@ pub struct PlaceView<'a> {
     pub bytes: u64,
 }
 
+/// Copies for each block that may be: a tree for 1,000 blocks takes 4,000 copies.
+pub const BLOCK_COPIES: usize = 4;
+
 /// Blocks by their prefixes, and the places that have them; at most so many.
 #[derive(Debug)]
 pub struct Tree {
@@ -71,6 +74,8 @@ pub struct Tree {
     places: BTreeMap<PlaceId, Place>,
     next_place: u32,
     nodes: FxHashMap<BlockKey, Node>,
+    /// Blocks of all places, each as often as places have it.
+    copies: usize,
     refused: u64,
 }
 
@@ -86,6 +91,7 @@ impl Tree {
             places: BTreeMap::new(),
             next_place: 0,
             nodes: FxHashMap::default(),
+            copies: 0,
             refused: 0,
         }
     }
@@ -126,6 +132,7 @@ impl Tree {
         self.ids.clear();
         self.places.clear();
         self.nodes.clear();
+        self.copies = 0;
     }
 
     /// A block is stored in a place: a use of it, and of the block that it continues.
@@ -151,6 +158,7 @@ impl Tree {
         if at.blocks.remove(&sequence).is_none() {
             return;
         }
+        self.copies -= 1;
         let key = BlockKey { partition: at.partition, sequence };
         let Some(node) = self.nodes.get_mut(&key) else { return };
         at.bytes = at.bytes.saturating_sub(node.bytes);
@@ -197,10 +205,15 @@ impl Tree {
 
     /// Whether the place has the block now.
     fn insert(&mut self, place: PlaceId, block: &StorageBlock, now: Duration) -> bool {
+        let copies_max = self.copies_max();
         let Some(at) = self.places.get_mut(&place) else { return false };
         let sequence = block.sequence.0;
         let key = BlockKey { partition: at.partition, sequence };
-        if !self.nodes.contains_key(&key) && self.nodes.len() >= self.blocks_max {
+        let is_full = match self.nodes.get(&key) {
+            None => self.nodes.len() >= self.blocks_max,
+            Some(_) => self.copies >= copies_max && !at.blocks.contains_key(&sequence),
+        };
+        if is_full {
             at.refused += 1;
             self.refused += 1;
             return false;
@@ -212,8 +225,13 @@ impl Tree {
         if at.blocks.insert(sequence, at.image).is_none() {
             at.bytes = at.bytes.saturating_add(node.bytes);
             node.places.push(place);
+            self.copies += 1;
         }
         true
+    }
+
+    const fn copies_max(&self) -> usize {
+        self.blocks_max.saturating_mul(BLOCK_COPIES)
     }
 
     /// Blocks that any place has.
@@ -231,7 +249,7 @@ impl Tree {
     /// Whether a tenth of its room is free again.
     #[must_use]
     pub const fn has_room(&self, len: usize) -> bool {
-        len <= self.blocks_max / 10 * 9
+        len <= self.blocks_max / 10 * 9 && self.copies <= self.copies_max() / 10 * 9
     }
 
     /// Blocks that were not taken, for the tree was full.

@@ -236,7 +236,13 @@ impl Book {
     }
 
     /// Whether an id is free of a quarantine; if not, `waker` is woken when it is.
-    pub(super) fn poll(&mut self, owner: Option<&WorkerId>, id: BlockSetId, waker: &Waker) -> bool {
+    pub(super) fn poll(
+        &mut self,
+        owner: Option<&WorkerId>,
+        id: BlockSetId,
+        waker: &Waker,
+        released: &mut Released,
+    ) -> bool {
         let set = match owner {
             None => self.exports.get(&id),
             Some(owner) => self.known(owner, id).and_then(|known| known.current.as_ref()),
@@ -245,7 +251,7 @@ impl Book {
             return true;
         };
         if let Some(activity) = self.activities.get_mut(&number) {
-            activity.waker = Some(waker.clone());
+            activity.wake_later(waker, released);
         }
         false
     }
@@ -286,7 +292,7 @@ impl Book {
         }
         if let Some(activity) = self.activities.remove(&set.number) {
             released.regions.extend(activity.regions);
-            released.wakers.extend(activity.waker);
+            released.wakers.extend(activity.wakers);
         }
         let id = set.layout.id();
         match &set.owner {

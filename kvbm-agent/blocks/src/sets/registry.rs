@@ -111,10 +111,10 @@ impl BlockSetRegistry {
     }
 
     /// Whether no ended set of this id is quarantined, of a peer or, with none, of this process. If one is, `waker` is
-    /// woken when its transfers have stopped; it replaces an earlier waker.
+    /// woken when its transfers have stopped, and may be woken before.
     #[must_use]
     pub fn poll_released(&self, owner: Option<&WorkerId>, id: BlockSetId, waker: &Waker) -> bool {
-        self.shared.with(|book, _| book.poll(owner, id, waker))
+        self.shared.with(|book, released| book.poll(owner, id, waker, released))
     }
 
     /// Counters and gauges.

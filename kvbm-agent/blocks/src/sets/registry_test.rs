@@ -279,12 +279,17 @@ fn an_id_is_quarantined_until_its_transfers_have_stopped() {
     assert_eq!(import(6, 1_050, C).err(), Some(quarantined.into()), "the same memory");
     import(7, 8_000, C).expect("other memory");
     assert!(!released());
+    // A second task that waits does not take the first one's place.
+    let others = Arc::new(Count::default());
+    let second = Waker::from(Arc::clone(&others));
+    assert!(!registry.poll_released(Some(&owner("a")), BlockSetId(5), &second));
     assert!(!registry.forget(&owner("a")));
     drop(blocks);
     registry.validate();
     assert_eq!(count.0.load(Ordering::Relaxed), 0);
     assert_eq!(transfer.finish(), Err(SetEnd::Fenced { by: C }));
     assert_eq!(count.0.load(Ordering::Relaxed), 1);
+    assert_eq!(others.0.load(Ordering::Relaxed), 1);
     assert!(released());
     import(6, 1_050, C).expect("it has stopped");
     let new = import(5, 1_000, C).expect("it has stopped");

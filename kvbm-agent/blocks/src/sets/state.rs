@@ -80,13 +80,27 @@ pub(super) struct Activity {
     used: FxHashMap<SlotId, Use>,
     /// The memory of a set that is exported.
     pub(super) regions: Vec<RegisteredRegion>,
-    /// Who waits for the end of its quarantine.
-    pub(super) waker: Option<Waker>,
+    /// Who waits for the end of its quarantine, at most [`WAKERS_MAX`].
+    pub(super) wakers: Vec<Waker>,
 }
+
+/// Tasks that wait for one set. With more, all are woken, and those that still wait ask again.
+const WAKERS_MAX: usize = 64;
 
 impl Activity {
     pub(super) fn new(regions: Vec<RegisteredRegion>) -> Self {
         Self { regions, ..Self::default() }
+    }
+
+    /// Wakes a task when the quarantine ends, or before.
+    pub(super) fn wake_later(&mut self, waker: &Waker, released: &mut Released) {
+        if self.wakers.iter().any(|other| other.will_wake(waker)) {
+            return;
+        }
+        if self.wakers.len() >= WAKERS_MAX {
+            released.wakers.append(&mut self.wakers);
+        }
+        self.wakers.push(waker.clone());
     }
 
     /// Takes all of `blocks`, which differ, or none.

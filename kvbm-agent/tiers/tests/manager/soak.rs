@@ -168,7 +168,7 @@ fn soak(folder: &Path, seconds: u64, is_planted: bool) -> ([u64; FIGURES.len()],
 #[test]
 fn no_wrong_byte_is_served_while_storages_fail_and_the_process_is_killed() {
     let folder = tempfile::tempdir().expect("a folder");
-    let seconds = number("KVASIR_SOAK_SECONDS").unwrap_or(60);
+    let seconds = number("KVASIR_SOAK_SECONDS").unwrap_or(180);
     let (sums, kills, is_well) = soak(folder.path(), seconds, false);
     let said: Vec<_> =
         FIGURES.iter().zip(sums).map(|(name, sum)| format!("{name} {sum}")).collect();

@@ -1,17 +1,19 @@
 use super::config::ClientConfig;
 use super::owners::{OwnerSeat, Owners};
 use crate::backend::FetchFault;
-use crate::limits::{HELLO_TIMEOUT, VERSION};
+use crate::limits::{HELLO_TIMEOUT, OWNER_BLOCKS_MAX, VERSION};
 use crate::wire::{FrameReader, Hello, Kind, Message, Refusal, RefusalCode, WireError, write_all};
 use kvasir_blocks::sets::{ImportError, RemoteBlockSet, SerializedBlockLayout};
 use kvasir_proto::types::WorkerId;
 use kvasir_tls::{DialError, Stream};
 use std::future::poll_fn;
 use std::io::IoSlice;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::Poll;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout};
+use tonic::codegen::http::Uri;
 
 /// A connection to an owner that has let this agent in.
 #[derive(Debug)]
@@ -44,12 +46,17 @@ impl Connection {
             DialError::Transport(_) | DialError::Stream(_) => FetchFault::Lost(error.to_string()),
         })?;
         let reader = FrameReader::new(stream, config.blocks.block_bytes);
-        let greeted = timeout(HELLO_TIMEOUT, greet(config, reader)).await;
+        let greeted = timeout(HELLO_TIMEOUT, greet(config, peer, reader)).await;
         let (reader, set) = greeted.map_err(|_late| late())??;
         // Who it is, only its address proves, over TLS: a name that a peer states could be another one's.
         let owner = WorkerId::new(peer).map_err(|error| FetchFault::Refused(error.to_string()))?;
         let seat = owners.connect(owner);
         let set = import(owners, &seat, &set).await?;
+        let blocks = set.layout().num_blocks();
+        if blocks > OWNER_BLOCKS_MAX {
+            let text = format!("set: it has {blocks} blocks, the limit is {OWNER_BLOCKS_MAX}");
+            return Err(FetchFault::Refused(text));
+        }
         let used_at = Instant::now();
         Ok(Self { reader, set, next_request: 0, used_at, _seat: seat, _place: place })
     }
@@ -60,13 +67,30 @@ impl Connection {
     }
 }
 
+/// What shows who calls. Engines name the peers, so a token goes to those only that prove by TLS to be the fleet's, or that
+/// are on this machine.
+fn authorization(config: &ClientConfig, peer: &str) -> String {
+    let shown = config.dialer.authorization().filter(|_| may_see_tokens(peer));
+    shown.unwrap_or_default()
+}
+
+fn may_see_tokens(peer: &str) -> bool {
+    let is_local = |host: &str| {
+        let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
+    };
+    peer.parse::<Uri>()
+        .is_ok_and(|peer| peer.scheme_str() == Some("https") || peer.host().is_some_and(is_local))
+}
+
 async fn greet(
     config: &ClientConfig,
+    peer: &str,
     mut reader: FrameReader<Stream>,
 ) -> Result<(FrameReader<Stream>, SerializedBlockLayout), FetchFault> {
     let hello = Message::Hello(Hello {
         version: VERSION,
-        authorization: config.dialer.authorization().unwrap_or_default(),
+        authorization: authorization(config, peer),
         worker: config.worker.as_str().to_owned(),
         blocks: config.blocks.clone(),
     });
@@ -129,6 +153,29 @@ async fn import(
             }
             Err(ImportError::Fenced { .. }) => return Err(FetchFault::Fenced),
             Err(error) => return Err(FetchFault::Refused(format!("set: {error}"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_for_peers_that_prove_who_they_are_or_are_on_this_machine() {
+        for trusted in
+            ["https://10.0.0.7:1", "http://127.0.0.1:1", "http://[::1]:1", "http://localhost:1"]
+        {
+            assert!(may_see_tokens(trusted), "{trusted}");
+        }
+        for other in [
+            "http://10.0.0.7:1",
+            "http://127.0.0.1.example:1",
+            "http://localhost.example:1",
+            "",
+            "x",
+        ] {
+            assert!(!may_see_tokens(other), "{other}");
         }
     }
 }

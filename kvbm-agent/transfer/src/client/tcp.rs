@@ -53,10 +53,7 @@ impl TcpBackend {
     fn put_idle(&self, peer: &str, mut connection: Connection) {
         connection.used_at = Instant::now();
         let mut idle = self.idle.lock();
-        for of_peer in idle.values_mut() {
-            of_peer.retain(|at| at.used_at.elapsed() < REUSE_TIMEOUT);
-        }
-        idle.retain(|_, of_peer| !of_peer.is_empty());
+        drop_expired(&mut idle);
         let of_peer = idle.entry(peer.to_owned()).or_default();
         if of_peer.len() < IDLE_CONNECTIONS_MAX {
             of_peer.push(connection);
@@ -64,6 +61,8 @@ impl TcpBackend {
     }
 
     async fn connect(&self, peer: &str) -> Result<Connection, FetchFault> {
+        // What they have imported counts among all that may be.
+        drop_expired(&mut self.idle.lock());
         let place = || Arc::clone(&self.places).try_acquire_owned().ok();
         let place = place().or_else(|| {
             // What is not in use gives way.
@@ -144,4 +143,12 @@ impl TransferBackend for TcpBackend {
         let idle = std::mem::take(&mut *self.idle.lock());
         drop(idle);
     }
+}
+
+/// Closes connections that nobody will use again.
+fn drop_expired(idle: &mut BTreeMap<String, Vec<Connection>>) {
+    for of_peer in idle.values_mut() {
+        of_peer.retain(|at| at.used_at.elapsed() < REUSE_TIMEOUT && at.set.is_live());
+    }
+    idle.retain(|_, of_peer| !of_peer.is_empty());
 }
