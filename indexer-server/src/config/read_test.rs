@@ -325,7 +325,7 @@ fn adapters_that_have_numbers_only_are_named() {
 }
 
 /// Options of the server.
-const ROWS: usize = 48;
+const ROWS: usize = 49;
 
 #[test]
 fn the_table_has_a_row_for_every_option() {

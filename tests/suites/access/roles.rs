@@ -42,6 +42,7 @@ const NEEDS: &[(&str, &[(&str, u8)])] = &[
             ("Release", 2),
             ("Pin", 2),
             ("Unpin", 2),
+            ("Fetch", 2),
             ("GetStats", 2),
         ],
     ),
