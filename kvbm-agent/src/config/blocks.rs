@@ -405,11 +405,8 @@ impl BlocksOptions {
     fn manager(&self, blocks: KvBlockManagerConfig) -> Result<ManagerConfig, ConfigError> {
         Ok(ManagerConfig {
             // One more holds blocks for other agents.
-            sessions_max: 1 + within(
-                "blocks-sessions-max",
-                self.blocks_sessions_max,
-                SESSIONS_MAX,
-            )?,
+            sessions_max: usize::from(self.peers.blocks_peer_listen.is_some())
+                + within("blocks-sessions-max", self.blocks_sessions_max, SESSIONS_MAX)?,
             lease_max: positive("blocks-lease-max", self.blocks_lease_max)?,
             lease_grace: self.blocks_lease_grace.0,
             pin_ttl_max: positive("blocks-pin-ttl-max", self.blocks_pin_ttl_max)?,
