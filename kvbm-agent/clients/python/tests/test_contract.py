@@ -164,6 +164,7 @@ def test_the_block_manager_matches_the_contract() -> None:
     messages = block_manager_pb2.DESCRIPTOR.message_types_by_name
     renamed = {
         "BlockStats": "GetBlockStatsResponse",
+        "Fetched": "FetchResponse",
         "Onboarded": "OnboardResponse",
         "PrefixMatch": "MatchPrefixResponse",
     }
