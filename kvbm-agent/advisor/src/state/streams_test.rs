@@ -1,4 +1,5 @@
 use super::*;
+use crate::state::tree::BLOCK_COPIES;
 use kvasir_proto::convert::StorageBlock;
 use kvasir_proto::types::{PartitionKey, SequenceHash, WorkerId};
 use proptest::prelude::*;

@@ -61,7 +61,7 @@ pub struct PlaceView<'a> {
 }
 
 /// Copies for each block that may be: a tree for 1,000 blocks takes 4,000 copies.
-pub const BLOCK_COPIES: usize = 4;
+pub(super) const BLOCK_COPIES: usize = 4;
 
 /// Blocks by their prefixes, and the places that have them; at most so many.
 #[derive(Debug)]
