@@ -138,7 +138,8 @@ fn log_of(folder: &Path, life: u64) -> PathBuf {
 /// Lives that are killed, then one that ends well. Returns what all of them did.
 fn soak(folder: &Path, seconds: u64, is_planted: bool) -> ([u64; FIGURES.len()], u64, bool) {
     let seed = number("KVASIR_SEED").unwrap_or(1_000);
-    let kills = (seconds / 3).max(2);
+    // A life takes two to three seconds.
+    let kills = (seconds * 2 / 5).max(2);
     let mut sums = [0; FIGURES.len()];
     let mut is_well = true;
     for at in 0..=kills {
