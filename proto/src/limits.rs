@@ -105,17 +105,17 @@ pub const BLOCK_PART_BYTES_MAX: usize = 1 << 20;
 pub const ONBOARD_TIMEOUT_MS_MAX: u32 = 25_000;
 /// Time that Onboard of BlockManager takes at most, in milliseconds, if the request does not set it.
 pub const ONBOARD_TIMEOUT_MS_DEFAULT: u32 = 10_000;
-/// Most events in one batch of storage events.
+/// Maximum number of events in one batch of storage events.
 pub const STORAGE_BATCH_EVENTS_MAX: usize = 4_096;
-/// Longest name of a storage location.
+/// Maximum length of the name of a storage location, in bytes.
 pub const STORAGE_LOCATION_BYTES_MAX: usize = 64;
-/// Most entries of `extra_metadata` in a storage event.
+/// Maximum number of `extra_metadata` entries in a storage event.
 pub const STORAGE_METADATA_ENTRIES_MAX: usize = 8;
-/// Longest key of such an entry.
+/// Maximum length of a key in `extra_metadata`, in bytes.
 pub const STORAGE_METADATA_KEY_BYTES_MAX: usize = 32;
-/// Longest value of such an entry.
+/// Maximum length of a value in `extra_metadata`, in bytes.
 pub const STORAGE_METADATA_VALUE_BYTES_MAX: usize = 64;
-/// Most peers in one Fetch of BlockManager.
+/// Maximum number of peers in one Fetch call of BlockManager.
 pub const FETCH_PEERS_MAX: usize = 8;
 /// Largest shard map, as text, in bytes.
 pub const SHARD_MAP_BYTES_MAX: usize = 64 << 10;

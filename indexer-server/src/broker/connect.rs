@@ -13,10 +13,6 @@ use tokio::{sync::watch, task::JoinSet, time::Instant};
 const MESSAGES_QUEUED_MAX: usize = 8_192;
 /// Commands to the connection that wait; whoever gives more waits.
 const COMMANDS_QUEUED_MAX: usize = 1_024;
-/// A connection is tried again after this, doubling,
-const RECONNECT_MIN: Duration = Duration::from_millis(50);
-/// up to this.
-const RECONNECT_MAX: Duration = Duration::from_secs(2);
 
 /// Least time between two attempts to find out why there is no connection.
 const DIAGNOSIS_INTERVAL: Duration = Duration::from_secs(10);
@@ -72,15 +68,10 @@ pub(super) async fn connect(
     };
     let diagnosis = Diagnosis::new(servers);
     let client = servers
-        .options(|| true)
+        .reconnecting()
         .name("indexer-server")
-        .retry_on_initial_connect()
         .subscription_capacity(MESSAGES_QUEUED_MAX)
         .client_capacity(COMMANDS_QUEUED_MAX)
-        .reconnect_delay_callback(|attempts| {
-            let doublings = u32::try_from(attempts).unwrap_or(u32::MAX).min(8);
-            RECONNECT_MIN.saturating_mul(1 << doublings).min(RECONNECT_MAX)
-        })
         .event_callback(move |event| {
             note(&event);
             diagnosis.after(&event)

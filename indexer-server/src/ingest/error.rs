@@ -106,7 +106,7 @@ pub enum IngestError {
     /// The prompt of a placement is too long.
     #[error(transparent)]
     TooManyBlocks(#[from] TooManyBlocks),
-    /// A limit leaves too little for the registration.
+    /// The registration exceeds a limit.
     #[error(transparent)]
     Exhausted(#[from] RegistrationsExhausted),
     /// The index refuses.

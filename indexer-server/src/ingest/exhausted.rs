@@ -12,7 +12,7 @@ pub enum Scarce {
     Bytes,
 }
 
-/// A limit leaves too little for a registration. What other tenants take is not in the message.
+/// A registration exceeds a limit. The message does not reveal how much other tenants use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegistrationsExhausted {
     /// What there is too little of.

@@ -37,27 +37,28 @@ pub struct Options {
     #[command(flatten)]
     #[serde(flatten)]
     pub access: NatsAccessOptions,
-    /// Most blocks that are known, of about 150 bytes each: 1 to 100,000,000. Others are not taken, and asked for once
-    /// there is room
+    /// Maximum number of blocks to track, 1 to 100,000,000, and four times as many copies. Further blocks are requested
+    /// again once there is room
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000)]
     pub blocks_max: usize,
-    /// How long a location may give no sign of life before what it has is forgotten: several times the agents'
-    /// storage-batch-interval
+    /// How long a location may be silent before its blocks are forgotten. Set it to several times the agents' storage-
+    /// batch-interval
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(60))]
     pub worker_timeout: Span,
-    /// Least time between two requests to an agent for an image of what it stores
+    /// Minimum time between two image requests to one agent
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(1))]
     pub ask_interval: Span,
-    /// How often there is advice
+    /// How often to print advice
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(60))]
     pub advice_interval: Span,
-    /// Most pieces of advice of each kind at a time, 1 to 10,000: the most urgent
+    /// Maximum number of pieces of advice of each kind per round, 1 to 10,000; the most urgent come first
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     pub advice_max: usize,
-    /// How long the same advice is not repeated
+    /// Minimum time before the same advice is repeated
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(600))]
     pub repeat_after: Span,
-    /// Classes of locations, fastest first, with commas between them: what stands before : in their names
+    /// Classes of locations, fastest first, separated by commas. The class is the part of a location's name before the
+    /// colon
     #[arg(
         long,
         value_name = "NAMES",
@@ -65,26 +66,26 @@ pub struct Options {
         default_value = "device,host,disk,volume"
     )]
     pub location_order: Vec<String>,
-    /// Uses of late from which on a block is hot, so that it should be in the fastest location: whenever it is stored, or
-    /// a block after it
+    /// Number of recent uses from which a block is hot and belongs in the fastest location. A use is a STORE of the
+    /// block or of one that continues it
     #[arg(long, value_name = "NUMBER", default_value_t = 4.0)]
     pub hot_uses: f64,
-    /// Time after which a use counts half as much
+    /// Time after which the weight of a use is halved
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(600))]
     pub half_life: Span,
-    /// Time without a use after which a block is cold, so that it should move to a slower location
+    /// Time without use after which a block is cold and should move to a slower location
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(1_800))]
     pub cold_after: Span,
-    /// Places that may have a block. A volume of the same name is one place
+    /// Maximum number of locations with copies of one block. A named volume counts as one location
     #[arg(long, value_name = "COUNT", default_value_t = 4)]
     pub copies_max: usize,
-    /// Program that is run for each piece of advice, which it reads as JSON from its standard input; none if not set
+    /// Program to run for each piece of advice. It receives the advice as JSON on its standard input
     #[arg(long, value_name = "FILE")]
     pub hook: Option<PathBuf>,
-    /// Longest time that it runs; then it is killed
+    /// Maximum run time of the hook; then it is killed
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(30))]
     pub hook_timeout: Span,
-    /// How often it runs at a time, 1 to 256
+    /// Maximum number of hooks that run at the same time, 1 to 256
     #[arg(long, value_name = "COUNT", default_value_t = 4)]
     pub hooks_max: usize,
     /// Address of the HTTP side port: /metrics, /livez, /readyz, /tree

@@ -21,9 +21,6 @@ use tokio_util::sync::CancellationToken;
 const MESSAGES_QUEUED_MAX: usize = 256;
 /// Commands that wait for the connection's task.
 const COMMANDS_QUEUED_MAX: usize = 64;
-/// Shortest and longest pause between two attempts to connect.
-const RECONNECT_MIN: Duration = Duration::from_millis(50);
-const RECONNECT_MAX: Duration = Duration::from_secs(2);
 /// Longest time that a request may wait to be sent: while there is no connection it is not needed.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often it is looked what is lacking, and who is silent.
@@ -109,15 +106,10 @@ impl Subscriber {
         };
         let connecting = self
             .servers
-            .options(|| true)
+            .reconnecting()
             .name("storage-advisor")
-            .retry_on_initial_connect()
             .subscription_capacity(MESSAGES_QUEUED_MAX)
             .client_capacity(COMMANDS_QUEUED_MAX)
-            .reconnect_delay_callback(|attempts| {
-                let doublings = u32::try_from(attempts).unwrap_or(u32::MAX).min(8);
-                RECONNECT_MIN.saturating_mul(1 << doublings).min(RECONNECT_MAX)
-            })
             .event_callback(note)
             .connect(self.servers.addresses());
         Ok(connecting.await?)

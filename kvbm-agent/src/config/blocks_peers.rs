@@ -9,20 +9,20 @@ use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Where other agents fetch blocks, and what this one shows them.
+/// Options of transfers between agents.
 #[derive(Debug, Clone, PartialEq, Eq, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct PeerOptions {
-    /// Address of a port on which other agents fetch this one's blocks; none if not set. Its TLS and identities are those of
-    /// the other ports
+    /// Address of the port that serves this agent's blocks to other agents; none if not set. It uses the TLS and identities
+    /// of the other ports
     #[arg(long, value_name = "ADDRESS")]
     pub blocks_peer_listen: Option<SocketAddr>,
-    /// Where other agents reach that port, such as http://10.0.0.7:50053; the address listened on if not set. The worker is
-    /// registered with it as label blocks-peer
+    /// URL by which other agents reach that port, such as http://10.0.0.7:50053; the listen address if not set. The worker
+    /// is registered with it as label blocks-peer
     #[arg(long, value_name = "URL")]
     pub blocks_peer_advertise: Option<String>,
-    /// File with the token that this process shows to agents that it fetches blocks from, whoever names them; token-file is
-    /// not shown to them
+    /// File with the token that this agent sends to peers when it fetches blocks. It is sent only to https:// peers and
+    /// loopback addresses, because engines choose the peers. The token of token-file is never sent to peers
     #[arg(long, value_name = "FILE")]
     pub blocks_peer_token_file: Option<PathBuf>,
 }

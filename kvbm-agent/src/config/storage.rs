@@ -15,18 +15,18 @@ const INTERVAL_MAX: Duration = Duration::from_secs(60);
 /// What stands before the name of a volume.
 const VOLUME: &str = "volume:";
 
-/// What the block manager stores where, over NATS for storage providers.
+/// Options of storage events.
 #[derive(Debug, Clone, PartialEq, Eq, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct StorageOptions {
-    /// Whether what the block manager stores and removes in each tier is published over NATS, for storage providers;
-    /// needs blocks-host-bytes and nats-url
+    /// Publish over NATS which blocks the block manager stores and removes in each tier, for storage providers. Needs
+    /// blocks-host-bytes and nats-url
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = false)]
     pub storage_events: bool,
-    /// How long such an event waits for others, at most 60s; 2048 that wait do not wait longer
+    /// How often storage events are published, at most 60s. They are published earlier once 2048 events wait
     #[arg(long, value_name = "TIME", default_value_t = Span(STORAGE_INTERVAL_DEFAULT))]
     pub storage_batch_interval: Span,
-    /// Name of blocks-volume in these events, the same for all agents that share it, of at most 57 bytes
+    /// Name of blocks-volume in storage events, at most 57 bytes. Use the same name for all agents that share the volume
     #[arg(long, value_name = "NAME")]
     pub storage_volume_name: Option<String>,
 }

@@ -14,20 +14,20 @@ const _: () = assert!(STORAGE_BATCH_EVENTS < STORAGE_QUEUED_EVENTS_MAX);
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Work {
-    /// Publish everything that is registered, and report it with [`Waiting::image_taken`].
+    /// Publish a snapshot of all registered blocks, and call [`Waiting::image_taken`] with its watermark.
     Image,
-    /// Publish these, in order, at most [`STORAGE_BATCH_EVENTS_MAX`].
+    /// Publish these events in order. There are at most [`STORAGE_BATCH_EVENTS_MAX`].
     Events {
         /// What happened.
         events: Vec<BlockEvent>,
-        /// Whether each location that published nothing since the last such work now gives a sign of life.
+        /// Whether to publish an empty batch for each location that published nothing since the last such work.
         ends_round: bool,
     },
-    /// Nothing before [`Waiting::next_at`], unless more happens.
+    /// There is nothing to do before [`Waiting::next_at`], unless new events arrive.
     Nothing,
 }
 
-/// Changes that wait to be published. Times are those since some beginning.
+/// Changes that wait to be published. All times are relative to one arbitrary start.
 #[derive(Debug)]
 pub struct Waiting {
     interval: Duration,
@@ -74,14 +74,14 @@ impl Waiting {
         }
     }
 
-    /// Events up to `watermark` were lost before they came here.
+    /// Events up to `watermark` were dropped before they reached this queue.
     pub fn lost(&mut self, watermark: u64) {
         if watermark > self.watermark {
             self.demand_image();
         }
     }
 
-    /// Subscribers need an image: they lack something, or may.
+    /// A subscriber misses events, or may miss some: the next work is an image.
     pub fn demand_image(&mut self) {
         // What waits will be in it.
         self.dropped_events += self.events.len() as u64;
@@ -125,7 +125,7 @@ impl Waiting {
         }
     }
 
-    /// What waits is due, whatever the time; so is an image.
+    /// Makes all waiting events due now, and a wanted image too.
     pub const fn hurry(&mut self) {
         self.round_ends_at = Duration::ZERO;
         self.image_not_before = Duration::ZERO;

@@ -5344,7 +5344,7 @@ pub struct OnboardRequest {
     /// Which requests are served first, 0 to 255: the higher ones. Default 0.
     #[prost(uint32, tag = "3")]
     pub priority: u32,
-    /// Time after which the answer comes with what is there, in milliseconds, 1 to 25,000; default 10,000.
+    /// Timeout in milliseconds, 1 to 25,000; default 10,000. The answer then lists the blocks received so far.
     #[prost(uint32, optional, tag = "4")]
     pub timeout_ms: ::core::option::Option<u32>,
 }
@@ -5381,20 +5381,20 @@ impl ::prost::Name for OnboardResponse {
         "/kvasir.v1.OnboardResponse".into()
     }
 }
-/// Asks for blocks of other agents.
+/// Requests blocks from other agents.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FetchRequest {
     /// The session, exactly 16 bytes.
     #[prost(bytes = "bytes", tag = "1")]
     pub session_id: ::prost::bytes::Bytes,
-    /// Where agents serve their blocks (--blocks-peer-listen; the label `blocks-peer` of their workers): `host:port`, `<http://host:port`>
+    /// Addresses of the agents' peer ports (--blocks-peer-listen; the label `blocks-peer` of their workers): `host:port`, `<http://host:port`>
     /// or `<https://host:port`.> 1 to 8, each once; the first is asked first.
     #[prost(string, repeated, tag = "2")]
     pub peers: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Sequence hashes of the prompt's blocks, in order, each once, 1 to 4,096.
     #[prost(fixed64, repeated, tag = "3")]
     pub sequence_hashes: ::prost::alloc::vec::Vec<u64>,
-    /// Time after which the answer comes with what is there, in milliseconds, 1 to 25,000; default 10,000.
+    /// Timeout in milliseconds, 1 to 25,000; default 10,000. The answer then lists the blocks received so far.
     #[prost(uint32, optional, tag = "4")]
     pub timeout_ms: ::core::option::Option<u32>,
 }
@@ -5408,19 +5408,19 @@ impl ::prost::Name for FetchRequest {
         "/kvasir.v1.FetchRequest".into()
     }
 }
-/// What one peer gave.
+/// The result from one peer.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FetchedFromPeer {
     /// Its address.
     #[prost(string, tag = "1")]
     pub peer: ::prost::alloc::string::String,
-    /// Blocks that came from it.
+    /// Blocks received from it.
     #[prost(uint32, tag = "2")]
     pub blocks: u32,
-    /// Why the next one did not; unspecified if all came.
+    /// Why the next block was not received; unspecified if all were.
     #[prost(enumeration = "BlockFault", tag = "3")]
     pub fault: i32,
-    /// The same for people.
+    /// The same as text.
     #[prost(string, tag = "4")]
     pub error: ::prost::alloc::string::String,
 }
@@ -5434,23 +5434,22 @@ impl ::prost::Name for FetchedFromPeer {
         "/kvasir.v1.FetchedFromPeer".into()
     }
 }
-/// What is there.
+/// The result of a fetch.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct FetchResponse {
     /// Leading blocks that are in some tier here now.
     #[prost(uint32, tag = "1")]
     pub leading_blocks: u32,
-    /// Of these, blocks that came from peers,
+    /// Of these, blocks fetched from peers.
     #[prost(uint32, tag = "2")]
     pub fetched_blocks: u32,
-    /// and their bytes.
+    /// Bytes fetched from peers.
     #[prost(uint64, tag = "3")]
     pub bytes: u64,
     /// Time that it took, in microseconds.
     #[prost(uint64, tag = "4")]
     pub micros: u64,
-    /// Why there are not more; unspecified if all are there. It concerns the block after the leading ones, and is what the last peer
-    /// that was asked says.
+    /// Why the block after the leading ones is missing, according to the last peer that was asked; unspecified if none is missing.
     #[prost(enumeration = "BlockFault", tag = "5")]
     pub fault: i32,
     /// One for each peer that was asked.
@@ -5970,7 +5969,7 @@ pub enum BlockFault {
     Limit = 6,
     /// The agent stops.
     Stopping = 7,
-    /// The peer can't be reached, refuses, or was lost or restarted. Ask another one, or compute it.
+    /// The peer can't be reached, refused the call, or was lost or restarted. Ask another peer, or compute the block.
     Peer = 8,
 }
 impl BlockFault {
@@ -6413,9 +6412,9 @@ pub mod block_manager_client {
                 .insert(GrpcMethod::new("kvasir.v1.BlockManager", "Onboard"));
             self.inner.unary(req, path, codec).await
         }
-        /// Fetches blocks from other agents into this one's memory: those of a prompt that are in no tier here. Each is verified before
-        /// it is registered. The session does not hold them: Onboard does. Peers are asked in turn, each for what is still
-        /// missing, until all is there or the time is over. A cancelled call keeps what has arrived.
+        /// Fetches the blocks of a prompt that are in no tier here from other agents, into this agent's memory. Each block is verified
+        /// before it is registered. The session does not hold them: call Onboard. Peers are asked in turn, each for the blocks
+        /// that are still missing, until none is missing or the timeout expires. A cancelled call keeps the blocks received.
         pub async fn fetch(
             &mut self,
             request: impl tonic::IntoRequest<super::FetchRequest>,
@@ -6608,10 +6607,10 @@ pub mod block_manager_client {
         }
     }
 }
-/// What a block manager stores in one location, and removes from it, for subscribers over NATS such as storage providers.
-/// Batches of one worker, location and incarnation are numbered: who misses a number asks for an image on the worker's
-/// snapshots subject. Nothing is retained and nothing waits for subscribers: what could not be published in time an image
-/// replaces.
+/// Blocks that a block manager stores in one location and removes from it, published over NATS for subscribers such as storage
+/// providers. The batches of one worker, location and incarnation are numbered. A subscriber that misses a number requests an
+/// image on the worker's snapshots subject. Messages are not retained, and the agent does not wait for subscribers: events
+/// that it could not publish in time are replaced by an image.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StorageBatch {
     /// Model of the worker, required, 1 to 256 bytes.
@@ -6629,13 +6628,13 @@ pub struct StorageBatch {
     /// Id of this run of the block manager's publisher, exactly 16 bytes. A new one begins with an image.
     #[prost(bytes = "bytes", tag = "5")]
     pub incarnation: ::prost::bytes::Bytes,
-    /// Number of the batch within worker, location and incarnation: 1 for the first, and 1 more for each further one.
+    /// Number of the batch within worker, location and incarnation, from 1 without gaps.
     #[prost(uint64, tag = "6")]
     pub sequence: u64,
-    /// What happened, in order, at most 4,096; none for a sign of life. In an image all are STORE.
+    /// Events in order, at most 4,096. An empty batch is a sign of life. In an image all events are STORE.
     #[prost(message, repeated, tag = "7")]
     pub events: ::prost::alloc::vec::Vec<StorageEvent>,
-    /// Set where the events are a part of an image: of everything that the location holds after the batch before it.
+    /// Set if the events are part of an image: a snapshot of all blocks in the location as of the previous batch.
     #[prost(message, optional, tag = "8")]
     pub image: ::core::option::Option<StorageImage>,
 }
@@ -6649,8 +6648,8 @@ impl ::prost::Name for StorageBatch {
         "/kvasir.v1.StorageBatch".into()
     }
 }
-/// A part of an image. The parts have consecutive numbers, with no other batch between them. Blocks that are in no part
-/// are gone.
+/// A part of an image. The parts have consecutive numbers, with no other batch between them. Blocks that are in no part are
+/// no longer stored.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StorageImage {
     /// The first part.
@@ -6670,7 +6669,7 @@ impl ::prost::Name for StorageImage {
         "/kvasir.v1.StorageImage".into()
     }
 }
-/// What happened to one block: about 60 bytes.
+/// One block stored or removed: 40 to 100 bytes.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StorageEvent {
     /// Names the block with its whole prefix.
@@ -6682,14 +6681,14 @@ pub struct StorageEvent {
     /// Size of the block in bytes, at least 1.
     #[prost(uint64, tag = "3")]
     pub block_bytes: u64,
-    /// Where: as in the batch.
+    /// The location, as in the batch.
     #[prost(string, tag = "4")]
     pub storage_location: ::prost::alloc::string::String,
-    /// What happened, required.
+    /// Whether it was stored or removed; required.
     #[prost(enumeration = "StorageEventType", tag = "5")]
     pub event_type: i32,
-    /// Anything else, at most 8 entries with keys of 1 to 32 and values of up to 64 bytes, each key once. Agents set
-    /// "position": the number of blocks before this one.
+    /// Additional data: at most 8 entries with unique keys of 1 to 32 bytes and values of up to 64 bytes. Agents set "position": the
+    /// number of blocks before this one.
     #[prost(message, repeated, tag = "6")]
     pub extra_metadata: ::prost::alloc::vec::Vec<Label>,
 }

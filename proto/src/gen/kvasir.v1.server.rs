@@ -1990,9 +1990,9 @@ pub mod block_manager_server {
             tonic::Response<crate::pb::OnboardResponse>,
             tonic::Status,
         >;
-        /// Fetches blocks from other agents into this one's memory: those of a prompt that are in no tier here. Each is verified before
-        /// it is registered. The session does not hold them: Onboard does. Peers are asked in turn, each for what is still
-        /// missing, until all is there or the time is over. A cancelled call keeps what has arrived.
+        /// Fetches the blocks of a prompt that are in no tier here from other agents, into this agent's memory. Each block is verified
+        /// before it is registered. The session does not hold them: call Onboard. Peers are asked in turn, each for the blocks
+        /// that are still missing, until none is missing or the timeout expires. A cancelled call keeps the blocks received.
         async fn fetch(
             &self,
             request: tonic::Request<crate::pb::FetchRequest>,

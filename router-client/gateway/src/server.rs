@@ -267,3 +267,27 @@ impl Server {
         body.map_err(|_late| ApiError::too_slow())?
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn bodies_count_until_their_requests_end() {
+        let limit = SharedLimit::new(100, LargestShare::HALF);
+        let body = |bytes: usize| {
+            let take = |count| {
+                limit.take("a", count).map_err(|_few| ApiError::overloaded("too large together"))
+            };
+            read(Body::from(vec![b'x'; bytes]), 40, take)
+        };
+        let (first, counted) = body(30).await.expect("room");
+        assert_eq!(first.len(), 30);
+        let refused = body(30).await.expect_err("an identity may have half");
+        assert_eq!(refused.status().as_u16(), 503);
+        let refused = body(41).await.expect_err("one body may have 40 bytes");
+        assert_eq!(refused.status().as_u16(), 413);
+        drop(counted);
+        body(40).await.expect("the first one has ended");
+    }
+}

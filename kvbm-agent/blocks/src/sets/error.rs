@@ -6,22 +6,6 @@ use thiserror::Error;
 /// Why a set's description contradicts itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum BlockSetError {
-    /// A field is 0.
-    #[error("{field} must not be 0")]
-    Zero {
-        /// The field.
-        field: &'static str,
-    },
-    /// A field is larger than it may be.
-    #[error("{field} is {value}, the limit is {max}")]
-    TooLarge {
-        /// The field.
-        field: &'static str,
-        /// Its value.
-        value: u64,
-        /// The largest that is accepted.
-        max: u64,
-    },
     /// Ranks can't be split into groups that hold the same heads.
     #[error("tp_replicas is {replicas}, which does not divide tp_size {size}")]
     Replicas {
@@ -62,7 +46,7 @@ pub enum BlockSetError {
         /// The other one.
         second: u32,
     },
-    /// The layout's dimensions are not accepted.
+    /// A field is 0, too large, or does not fit the layout's other dimensions.
     #[error(transparent)]
     Layout(#[from] LayoutError),
 }

@@ -1,17 +1,17 @@
-//! Block sets: blocks in one memory that their owner exports, and that peers import to read and write them.
+//! Block sets: an owner exports the blocks of one memory, and peers import them to read and write them.
 //!
 //! An owner describes a set ([`BlockSetDescription`]) and exports it ([`BlockSetRegistry::export`]), which registers
-//! its memory with the transfer backend ([`Registrar`]). A peer gets the description as bytes
-//! ([`SerializedBlockLayout`]), imports it, and has the address of each region of each block.
+//! its memory with the transfer backend ([`Registrar`]). A peer receives the serialized description
+//! ([`SerializedBlockLayout`]), imports it, and gets the address of each region of each block.
 //!
-//! What holds:
-//! - **No stale access.** A set ends when its owner withdraws it, disappears, or states a newer one (a greater
-//!   [`Fence`]). From then on every handle of it gives an error, and a transfer that was under way learns from
-//!   [`TransferGuard::finish`] that its bytes are worth nothing.
-//! - **No reuse underneath.** A set that has ended is quarantined until its transfers have stopped: its memory stays
-//!   registered, and no set with its id, or of a peer in the same memory, begins.
-//! - **No address out of bounds.** What a peer states is checked: every region lies in the memory that it states, and
-//!   no arithmetic overflows, whatever the bytes are.
+//! Guarantees:
+//! - **No stale access.** A set ends when its owner withdraws it, disconnects, or exports a newer one (a greater
+//!   [`Fence`]). From then on every handle to it returns an error, and [`TransferGuard::finish`] tells a running transfer
+//!   that its bytes are invalid.
+//! - **No reuse during a transfer.** A set that has ended stays in quarantine until its transfers have stopped. Until then
+//!   its memory stays registered, and no new set may use its id or, for imports, its memory.
+//! - **No address out of bounds.** A peer's description is checked: every region lies within the stated memory, and no
+//!   arithmetic overflows, whatever the bytes are.
 
 mod error;
 mod ids;

@@ -1,4 +1,5 @@
 use super::BlockSetError;
+use crate::layout::LayoutError;
 
 /// Most ranks of a tensor-parallel group.
 pub const TP_SIZE_MAX: u32 = 1_024;
@@ -26,18 +27,26 @@ impl TensorParallel {
     pub const fn validate(&self) -> Result<(), BlockSetError> {
         let Self { rank, size, replicas } = *self;
         if size == 0 {
-            return Err(BlockSetError::Zero { field: "tp_size" });
+            return Err(BlockSetError::Layout(LayoutError::Zero { field: "tp_size" }));
         }
         if size > TP_SIZE_MAX {
             let (value, max) = (size as u64, TP_SIZE_MAX as u64);
-            return Err(BlockSetError::TooLarge { field: "tp_size", value, max });
+            return Err(BlockSetError::Layout(LayoutError::TooLarge {
+                field: "tp_size",
+                value,
+                max,
+            }));
         }
         if rank >= size {
             let (value, max) = (rank as u64, size as u64 - 1);
-            return Err(BlockSetError::TooLarge { field: "tp_rank", value, max });
+            return Err(BlockSetError::Layout(LayoutError::TooLarge {
+                field: "tp_rank",
+                value,
+                max,
+            }));
         }
         if replicas == 0 {
-            return Err(BlockSetError::Zero { field: "tp_replicas" });
+            return Err(BlockSetError::Layout(LayoutError::Zero { field: "tp_replicas" }));
         }
         if !size.is_multiple_of(replicas) {
             return Err(BlockSetError::Replicas { replicas, size });

@@ -67,13 +67,13 @@ impl fmt::Debug for RemoteBlockSet {
     }
 }
 
-/// Blocks of a peer's set that may be read. The handle keeps nothing alive: it dies with the set.
+/// A handle to blocks of a peer's set for reading. It does not keep the set alive: when the set ends, its methods return errors.
 #[derive(Debug)]
 pub struct RemoteBlocks {
     taken: Arc<Taken>,
 }
 
-/// Blocks of a peer's set that may be written. The handle keeps nothing alive: it dies with the set.
+/// A handle to blocks of a peer's set for writing. It does not keep the set alive: when the set ends, its methods return errors.
 #[derive(Debug)]
 pub struct RemoteBlocksMut {
     taken: Arc<Taken>,

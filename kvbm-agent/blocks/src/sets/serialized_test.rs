@@ -98,12 +98,19 @@ fn regions_are_in_the_owners_addresses() {
 #[test]
 fn descriptions_that_contradict_themselves_are_refused_by_name() {
     type Change = fn(&mut BlockSetDescription);
-    let large = |field, value, max| BlockSetError::TooLarge { field, value, max };
+    let large =
+        |field, value, max| BlockSetError::Layout(LayoutError::TooLarge { field, value, max });
     let cases: [(Change, BlockSetError); 12] = [
-        (|at| at.tensor_parallel.size = 0, BlockSetError::Zero { field: "tp_size" }),
+        (
+            |at| at.tensor_parallel.size = 0,
+            BlockSetError::Layout(LayoutError::Zero { field: "tp_size" }),
+        ),
         (|at| at.tensor_parallel.size = 1_025, large("tp_size", 1_025, 1_024)),
         (|at| at.tensor_parallel.rank = 8, large("tp_rank", 8, 7)),
-        (|at| at.tensor_parallel.replicas = 0, BlockSetError::Zero { field: "tp_replicas" }),
+        (
+            |at| at.tensor_parallel.replicas = 0,
+            BlockSetError::Layout(LayoutError::Zero { field: "tp_replicas" }),
+        ),
         (|at| at.tensor_parallel.replicas = 3, BlockSetError::Replicas { replicas: 3, size: 8 }),
         (|at| at.config.num_layers = 1_025, large("num_layers", 1_025, 1_024)),
         (

@@ -60,7 +60,11 @@ impl BlockSetLayout {
         tensor_parallel.validate()?;
         if config.num_layers > SET_LAYERS_MAX {
             let (value, max) = (config.num_layers.into(), SET_LAYERS_MAX.into());
-            return Err(BlockSetError::TooLarge { field: "num_layers", value, max });
+            return Err(BlockSetError::Layout(LayoutError::TooLarge {
+                field: "num_layers",
+                value,
+                max,
+            }));
         }
         let layout = form.layout(config)?;
         memory.check(&layout)?;

@@ -19,6 +19,8 @@ use tokio::net::{TcpListener, TcpStream};
 pub struct Fake {
     listener: TcpListener,
     block_bytes: usize,
+    /// Blocks that it says its set has.
+    pub num_blocks: u32,
 }
 
 /// One connection of it.
@@ -30,7 +32,7 @@ pub struct Caller {
 impl Fake {
     pub async fn new(block_bytes: usize) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        Self { listener, block_bytes }
+        Self { listener, block_bytes, num_blocks: 4 }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -45,7 +47,7 @@ impl Fake {
         let Some(Message::Hello(hello)) = hello else { panic!("{hello:?}") };
         assert_eq!(hello.blocks, description(self.block_bytes));
         let config = LayoutConfig {
-            num_blocks: 4,
+            num_blocks: self.num_blocks,
             num_layers: 1,
             outer_dim: 1,
             page_size: 1,
@@ -54,7 +56,10 @@ impl Fake {
             alignment_bytes: 1,
             base_offset_bytes: 0,
         };
-        let range = AddressRange { address: 0, bytes: 4 * self.block_bytes as u64 };
+        let range = AddressRange {
+            address: 0,
+            bytes: u64::from(self.num_blocks) * self.block_bytes as u64,
+        };
         let description = BlockSetDescription {
             id: BlockSetId(0),
             content: ContentId(1),

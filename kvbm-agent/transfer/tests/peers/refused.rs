@@ -3,6 +3,7 @@
 use crate::fake::{Caller, Fake};
 use crate::place::{Fetching, Memory, free_and_active, manager, prompt, verified};
 use kvasir_blocks::BlockIdentity;
+use kvasir_transfer::limits::OWNER_BLOCKS_MAX;
 use kvasir_transfer::wire::{Fault, Header, Kind};
 use kvasir_transfer::{FetchFault, TransferBackend};
 use std::time::Duration;
@@ -115,7 +116,7 @@ async fn an_owner_that_is_silent_costs_the_deadline_alone() {
     assert_eq!(free_and_active(&fetching.manager), (SLOTS.into(), 0));
 }
 
-/// A newer epoch of the owner ends what is under way from the older one: the block that comes after that is not registered.
+/// When the owner restarts with a newer epoch, transfers from the older epoch fail: a block that arrives later is not registered.
 #[tokio::test]
 async fn a_newer_epoch_fences_what_is_under_way() {
     let (fake, blocks, others) = (Fake::new(BLOCK_BYTES).await, prompt(1, 3), prompt(2, 1));
@@ -155,4 +156,19 @@ async fn a_newer_epoch_fences_what_is_under_way() {
     assert_eq!(older.stopped, Some(FetchFault::Fenced));
     assert_eq!(older.blocks.len(), 1);
     assert_eq!((newer.blocks.len(), newer.stopped), (1, None));
+}
+
+#[tokio::test]
+async fn an_owner_with_too_many_blocks_is_refused_and_leaves_room_for_others() {
+    let (mut huge, blocks) = (Fake::new(BLOCK_BYTES).await, prompt(1, 1));
+    huge.num_blocks = OWNER_BLOCKS_MAX + 1;
+    let fetching = Fetching::new(manager(Memory::Private, BLOCK_BYTES, SLOTS));
+    let serve = async {
+        huge.accept(1).await.closed().await;
+    };
+    let (fetched, ()) = join!(fetching.fetch(huge.address(), &blocks), serve);
+    let fault = fetched.stopped.expect("a refusal");
+    let is_named = fault.to_string().contains(&OWNER_BLOCKS_MAX.to_string());
+    assert!(matches!(fault, FetchFault::Refused(_)) && is_named, "{fault}");
+    assert_eq!(fetching.registry.stats().imports, 0, "its set is forgotten");
 }

@@ -21,6 +21,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The server is asked for a sign of life this often. No answer ends the connection.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
+/// Shortest wait between two attempts to reconnect; it doubles with each attempt,
+const RECONNECT_MIN: Duration = Duration::from_millis(50);
+/// up to this.
+const RECONNECT_MAX: Duration = Duration::from_secs(2);
 
 /// The servers of one cluster, how to sign on to them, and what stands before all names there. Whatever prints it hides
 /// the secret.
@@ -165,6 +169,15 @@ impl NatsServers {
             (Some(cert), Some(key)) => options.add_client_certificate(cert.clone(), key.clone()),
             (None, _) | (_, None) => options,
         }
+    }
+
+    /// Options of a connection that the client library makes again by itself, from the first attempt on.
+    pub fn reconnecting(&self) -> ConnectOptions {
+        let delay = |attempts: usize| {
+            let doublings = u32::try_from(attempts).unwrap_or(u32::MAX).min(8);
+            RECONNECT_MIN.saturating_mul(1 << doublings).min(RECONNECT_MAX)
+        };
+        self.options(|| true).retry_on_initial_connect().reconnect_delay_callback(delay)
     }
 
     /// Where they are.
