@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 pub struct ConsolidateConfig {
     /// Most names, over all sources and ranks; further ones are not taken.
     pub names_max: usize,
-    /// Whether what changes of each source's holdings is told, to be written to disk.
+    /// Whether to report changes of each source's holdings, so that they can be written to disk.
     pub tells_holdings: bool,
 }
 
@@ -21,12 +21,12 @@ pub struct ConsolidateCounts {
     pub refused: u64,
 }
 
-/// What comes of what one source publishes for one rank.
+/// The result of one source's batch for one rank.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Consolidated {
-    /// What changes for all sources together, in copy mode [`Set`](kvasir_proto::types::CopyMode::Set).
+    /// Events for the joined stream, in copy mode [`Set`](kvasir_proto::types::CopyMode::Set).
     pub events: Vec<KvEvent>,
-    /// What changes of that source's holdings, in order; nothing unless it is [told](ConsolidateConfig::tells_holdings).
+    /// Changes of that source's holdings, in order; empty unless they are [reported](ConsolidateConfig::tells_holdings).
     pub holdings: Vec<HoldingChange>,
 }
 
@@ -57,8 +57,8 @@ impl Consolidator {
         }
     }
 
-    /// Takes what a source publishes for a rank at once. If that begins with a clear and tells what is held then, only
-    /// what makes a difference changes: what the source holds before and afterwards stays.
+    /// Applies a source's batch for a rank. If the batch begins with a clear and then lists what the source holds, only the
+    /// differences are published: blocks that the source held before and still holds do not change.
     pub fn take(
         &mut self,
         source: ConsolidatedSource,
@@ -101,12 +101,12 @@ impl Consolidator {
         cleared.filter(|(_, consolidated)| !consolidated.is_empty()).collect()
     }
 
-    /// Brings back what a source held at a rank when it was written to disk; nobody is told. It holds nothing there yet.
+    /// Restores a source's holdings at a rank from disk, without publishing them. The source must hold nothing there yet.
     pub fn bring_back(&mut self, source: ConsolidatedSource, rank: DpRank, holdings: &[Holding]) {
         self.ranks.entry(rank).or_default().bring_back(source, holdings);
     }
 
-    /// What one place holds, at one rank or at all, belongs to another place from now on, which holds nothing yet.
+    /// Moves the holdings of one source number, at one rank or at all ranks, to another number that holds nothing yet.
     pub fn hand_over(
         &mut self,
         from: SourceNumber,
@@ -120,7 +120,7 @@ impl Consolidator {
         }
     }
 
-    /// Ranks at which a source holds something.
+    /// Ranks at which a source holds blocks.
     #[must_use]
     pub fn ranks_of(&self, source: SourceNumber) -> Vec<DpRank> {
         let held = self.ranks.iter().filter(|(_, rank)| rank.names_of(source) > 0);

@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 struct Named {
     /// The block, as all sources together name it.
     block: BlockName,
-    /// Whether that is its canonical hash.
+    /// Whether that name is the canonical hash.
     is_joined: bool,
     copies: [u16; Tier::COUNT],
 }
@@ -25,7 +25,7 @@ pub(super) struct SourceNames {
     names: FxHashMap<BlockName, Named>,
 }
 
-/// What a source held before it told everything anew.
+/// The holdings of a source before its image.
 #[derive(Debug)]
 pub(super) struct SetAside(FxHashMap<BlockName, Named>);
 
@@ -161,8 +161,8 @@ impl Rank {
         (blocks, held.get_mut(at).map(|held| held.of(source)))
     }
 
-    /// A source is about to tell everything that it holds. What it held before counts until it is
-    /// [released](Self::release), so that nobody hears of what stays.
+    /// Begins a source's image. Its earlier holdings count until they are [released](Self::release), so that blocks which
+    /// stay are not published.
     pub(super) fn set_aside(
         &mut self,
         source: ConsolidatedSource,
@@ -173,7 +173,7 @@ impl Rank {
         SetAside(held.map(|held| mem::take(&mut held.names)).unwrap_or_default())
     }
 
-    /// A source's former names do not count any more.
+    /// Releases a source's earlier holdings.
     pub(super) fn release(&mut self, SetAside(before): SetAside, output: &mut Output) {
         let mut names: Vec<(BlockName, Named)> = before.into_iter().collect();
         names.sort_unstable_by_key(|(name, _)| *name);
@@ -190,7 +190,7 @@ impl Rank {
         }
     }
 
-    /// Brings back what a source held, of which nobody is told.
+    /// Restores a source's holdings without publishing them.
     pub(super) fn bring_back(&mut self, source: ConsolidatedSource, holdings: &[Holding]) {
         let (all, Some(held)) = self.of(source) else { return };
         for Holding { name, block, is_joined, copies } in holdings.iter().copied() {
@@ -203,7 +203,7 @@ impl Rank {
         }
     }
 
-    /// What one place holds is another's from now on.
+    /// Moves holdings to another source number.
     pub(super) fn hand_over(&mut self, from: SourceNumber, to: ConsolidatedSource) {
         debug_assert_eq!(self.names_of(to.number), 0, "it holds nothing yet");
         self.held.retain(|held| held.source.number != to.number);
@@ -212,7 +212,7 @@ impl Rank {
         }
     }
 
-    /// What has changed of a source's holdings, as they are now.
+    /// The current state of all holdings that changed.
     pub(super) fn changes(&self, source: SourceNumber, output: &Output) -> Vec<HoldingChange> {
         if !output.tells_holdings {
             return Vec::new();

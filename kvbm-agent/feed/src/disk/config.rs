@@ -13,7 +13,7 @@ pub struct DiskConfig {
     pub block_size: u32,
     /// Names of numbered LoRA adapters, by which blocks were hashed. What was written under others does not count.
     pub lora_names: BTreeMap<u64, String>,
-    /// Whether its sources are consolidated: then what each of them holds is written, too. What was written otherwise
-    /// does not count.
+    /// Whether its sources are consolidated. Then the holdings of each source are written, too. A folder that was written with
+    /// the other setting is not used.
     pub is_consolidated: bool,
 }

@@ -15,6 +15,6 @@ pub struct OpenedWith<D> {
 pub struct Restored {
     /// What was published and is held.
     pub journal: Journal,
-    /// What is left of its sources.
+    /// Its sources as read from disk.
     pub sources: PersistedSources,
 }

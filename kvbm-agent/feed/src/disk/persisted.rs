@@ -32,7 +32,7 @@ pub struct PersistedSource {
     pub name: String,
     /// What it is.
     pub kind: SourceKind,
-    /// How its second announcements are read.
+    /// How to count repeated stores of a block.
     pub copy_mode: CopyMode,
     /// Its last batch that was taken.
     pub cursor: Cursor,
@@ -63,23 +63,23 @@ impl PersistedSource {
     }
 }
 
-/// What a source held at one rank, where sources are consolidated.
+/// The holdings of a consolidated source at one rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PersistedHoldings {
     /// Its name.
     pub source: String,
     /// The rank.
     pub rank: DpRank,
-    /// What it held there, at least one.
+    /// Its holdings there, at least one.
     pub holdings: Vec<Holding>,
 }
 
-/// What is left of the sources of an agent before this one.
+/// The sources of an earlier run of the agent, as read from disk.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PersistedSources {
     /// Their positions.
     pub positions: Vec<PersistedSource>,
-    /// What they held; nothing unless they are consolidated. A source without a position may hold something.
+    /// Their holdings; empty unless they are consolidated. A source without a position may have holdings.
     pub holdings: Vec<PersistedHoldings>,
 }
 
@@ -94,7 +94,7 @@ pub enum SourceChange<'a> {
     Forget(&'a str),
 }
 
-/// What changes of a source's holdings at one rank.
+/// Changes of a source's holdings at one rank.
 #[derive(Debug, Clone, Copy)]
 pub struct HoldingsChange<'a> {
     /// Its name.
@@ -105,12 +105,12 @@ pub struct HoldingsChange<'a> {
     pub changes: &'a [HoldingChange],
 }
 
-/// What is written together with batches.
+/// What is written in the same write as batches.
 #[derive(Debug, Clone, Copy)]
 pub struct DiskChange<'a> {
-    /// Of the source that published them.
+    /// The position of the source that published them.
     pub position: SourceChange<'a>,
-    /// Of sources that are consolidated.
+    /// Changes of the holdings of consolidated sources.
     pub holdings: &'a [HoldingsChange<'a>],
 }
 

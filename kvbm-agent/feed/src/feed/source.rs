@@ -249,7 +249,7 @@ impl Feed {
         self.news.send_modify(|news| (news.incarnation, news.head) = (incarnation, head));
     }
 
-    /// Whether everything that is held satisfies a condition. Holds the journal's lock meanwhile.
+    /// Whether all held blocks satisfy a condition. Holds the journal's lock during the check.
     #[must_use]
     pub fn all_held(&self, is_fine: impl FnMut(DpRank, BlockName, Tier) -> bool) -> bool {
         self.journal.lock().all_held(is_fine)

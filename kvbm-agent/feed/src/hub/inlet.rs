@@ -135,9 +135,9 @@ impl Hub {
         self.open_as(name, copy_mode, Resumption::Position(kind))
     }
 
-    /// As [`open`](Self::open), for a source that publishes for one rank, names blocks by their canonical hashes and
-    /// tells everything that it holds before anything else: in one batch, which begins with a clear. What it held in an
-    /// agent before this one stays until then, where sources are consolidated and on disk.
+    /// As [`open`](Self::open), for a source that publishes for one rank, names blocks by canonical hashes, and begins with an
+    /// image: one batch that starts with a clear and lists all its blocks. If sources are consolidated and on disk, its
+    /// earlier holdings stay until that image.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -250,8 +250,8 @@ impl Hub {
         last
     }
 
-    /// Publishes what sources no longer hold, all at once and with a source's position then, and settles the incarnation
-    /// if that decides it.
+    /// Publishes removals of blocks that sources no longer hold, in one write with the source's new position, and settles the
+    /// incarnation if that decides it.
     fn release(&self, mut gone: Gone, position: SourceChange<'_>) {
         let released = gone.released.iter_mut();
         let published: Vec<_> =

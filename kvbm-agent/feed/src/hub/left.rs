@@ -2,17 +2,17 @@ use crate::consolidate::{SOURCES_MAX, SourceNumber};
 use crate::disk::PersistedSource;
 use std::collections::BTreeMap;
 
-/// What is on disk of sources that are not open yet.
+/// Positions and holdings on disk of sources that are not open yet.
 #[derive(Debug, Default)]
 pub(super) struct Left {
     /// Positions by name.
     pub(super) positions: BTreeMap<String, PersistedSource>,
-    /// Places of what they hold, where they are consolidated: behind those of open sources.
+    /// Source numbers of their holdings if they are consolidated: above those of open sources.
     pub(super) places: BTreeMap<String, SourceNumber>,
 }
 
 impl Left {
-    /// The place of what a source held; a further one if it has none. None if there are too many.
+    /// The number of a source's holdings, assigned at the first call. None if there are too many.
     pub(super) fn place(&mut self, source: &str) -> Option<SourceNumber> {
         if let Some(number) = self.places.get(source) {
             return Some(*number);

@@ -40,7 +40,7 @@ impl SourceCounts {
 pub struct SourceReport {
     /// Its name.
     pub name: String,
-    /// How its second announcements are read.
+    /// How to count repeated stores of a block.
     pub copy_mode: CopyMode,
     /// How far it can be trusted; partial at best where blocks of it were not taken.
     pub status: SourceStatus<Instant>,

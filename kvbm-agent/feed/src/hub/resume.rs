@@ -16,8 +16,8 @@ fn absent(number: SourceNumber, name: &str) -> ConsolidatedSource {
 }
 
 impl Sources {
-    /// From now on what sources publish is written to disk. Unless that is settled, those that are on disk are pending.
-    /// Returns whether what they held can be that of sources.
+    /// Takes over what was read from disk; from now on sources are written to disk. Unless the incarnation is settled, sources
+    /// with a position are pending. Returns false if the holdings cannot belong to sources.
     pub(super) fn restore(&mut self, persisted: PersistedSources, is_settled: bool) -> bool {
         self.has_disk = true;
         self.is_settled = is_settled;
@@ -40,7 +40,7 @@ impl Sources {
         self.consolidator.as_ref().is_none_or(|all| all.is_held(rank, block, tier))
     }
 
-    /// A new incarnation begins, before any source has published anything: nothing on disk is anybody's.
+    /// Drops everything read from disk, because a new incarnation begins. No source has published yet.
     pub(super) fn drop_left(&mut self) {
         self.left = Left::default();
         self.is_settled = true;
@@ -69,7 +69,7 @@ impl Sources {
         is_same.then(|| self.left.positions.remove(name))?
     }
 
-    /// Gives a source that has been opened what it held in an agent before this one, as far as it takes that over.
+    /// Moves the restored holdings to a source that was opened, as far as it continues them.
     pub(super) fn take_holdings(&mut self, number: SourceNumber, resumption: Resumption) {
         let Some(source) = self.open.get_mut(&number) else { return };
         let at_rank = match resumption {
@@ -87,8 +87,8 @@ impl Sources {
         }
     }
 
-    /// All configured sources are open: no other continues. Returns what to publish for `held` ranks, and which
-    /// sources are to be forgotten.
+    /// Ends the restore after all configured sources were opened. Returns the removals to publish for `held` ranks, and the
+    /// sources to forget.
     pub(super) fn begin(&mut self, held: Vec<DpRank>) -> (Gone, Vec<String>) {
         let Left { positions, places } = mem::take(&mut self.left);
         let forgotten: Vec<String> = positions.into_keys().collect();

@@ -9,21 +9,21 @@ use std::collections::BTreeMap;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// An open source: its place, and which of those that had the place it is.
+/// Key of an open source: its number, and a counter that tells it from earlier sources with this number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Key {
     pub(super) number: SourceNumber,
     pub(super) opened: u64,
 }
 
-/// How a source goes on in an agent that comes back.
+/// How a source continues after a restart of the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Resumption {
-    /// It does not: it ends with the agent.
+    /// It does not continue.
     Never,
     /// From its position on disk, once its engine has proved that it survived.
     Position(SourceKind),
-    /// By telling everything that it holds at its rank before anything else.
+    /// By an image of all its blocks at its rank, before other batches.
     Image(DpRank),
 }
 
@@ -88,7 +88,7 @@ impl Source {
     }
 }
 
-/// What to publish for a rank at which a source holds nothing any more.
+/// Removals to publish for a rank at which a source no longer holds blocks.
 #[derive(Debug)]
 pub(super) struct Released {
     /// Its name.
@@ -105,7 +105,7 @@ impl Released {
     }
 }
 
-/// What to publish because sources hold nothing any more.
+/// Removals to publish because sources no longer hold blocks.
 #[derive(Debug, Default)]
 pub(super) struct Gone {
     pub(super) released: Vec<Released>,

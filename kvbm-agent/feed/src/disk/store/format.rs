@@ -71,8 +71,8 @@ pub(super) fn source_name(key: &[u8]) -> Option<String> {
     String::from_utf8(name.to_vec()).ok()
 }
 
-/// What the keys of a source's holdings at a rank begin with. The name's length comes first, so that no source's keys
-/// lie among another's.
+/// Prefix of the keys of a source's holdings at a rank. The length of the name comes first, so that the key ranges of two
+/// sources never overlap.
 fn holdings_key(source: &str, rank: DpRank) -> Vec<u8> {
     // The contract bounds names: see `limits::NAME_BYTES_MAX`.
     let length = u32::try_from(source.len()).unwrap_or(u32::MAX);
@@ -94,7 +94,7 @@ pub(super) fn all_holdings_bounds() -> Bounds {
     (vec![HOLDING], vec![HOLDING + 1])
 }
 
-/// Whose holding a key is of, at which rank, and its name there.
+/// The source, rank and block name of a key.
 pub(super) fn read_holding_key(key: &[u8]) -> Option<(&str, DpRank, BlockName)> {
     let (_, rest) = key.split_first()?;
     let (length, rest) = rest.split_first_chunk()?;

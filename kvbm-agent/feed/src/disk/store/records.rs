@@ -11,10 +11,10 @@ use kvasir_proto::types::{
 use prost::Message;
 use std::collections::BTreeMap;
 
-/// Version of all that is written where each rank has one source.
+/// Format version if each rank has one source.
 pub(super) const FORMAT_VERSION: u32 = 2;
-/// The same where sources are consolidated. Agents that know only the other one would take what several sources hold
-/// for one's own.
+/// Format version of consolidated sources. It differs because older agents would take the holdings of several sources for
+/// those of one.
 pub(super) const FORMAT_VERSION_CONSOLIDATED: u32 = 3;
 
 /// The version that an agent of this configuration writes and reads.
