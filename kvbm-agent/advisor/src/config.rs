@@ -41,8 +41,8 @@ pub struct Options {
     /// again once there is room
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000)]
     pub blocks_max: usize,
-    /// How long a location may be silent before its blocks are forgotten. Set it to several times the agents' storage-
-    /// batch-interval
+    /// How long a location may be silent before its blocks are forgotten. Set it to several times the agents'
+    /// storage-batch-interval
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(60))]
     pub worker_timeout: Span,
     /// Minimum time between two image requests to one agent

@@ -47,7 +47,7 @@ impl Outcome {
     }
 }
 
-/// Runs the program for each line of the queue, until `stop` is cancelled; then what runs may end.
+/// Runs the program for each line of the queue until `stop` is cancelled; then waits for running programs.
 pub async fn run_hooks(
     config: HookConfig,
     mut lines: mpsc::Receiver<String>,

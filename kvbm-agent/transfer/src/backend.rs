@@ -8,19 +8,19 @@ use std::fmt;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// A way to get blocks from another agent's memory into this one's.
+/// A backend that copies blocks from another agent's memory into this one's.
 pub trait TransferBackend: fmt::Debug + Send + Sync {
     /// What it is called.
     fn name(&self) -> &'static str;
 
-    /// What makes memory reachable for it.
+    /// Registers memory with the backend.
     fn registrar(&self) -> Arc<dyn Registrar>;
 
-    /// Fetches the leading ones of blocks that a peer has. It always returns what has arrived, at the deadline at the
-    /// latest; dropped, it gives up what is under way. Each block was verified and is registered.
+    /// Fetches the leading blocks that a peer has. It returns the blocks received so far, at the deadline at the latest. Dropping
+    /// the future cancels the transfer. Each returned block is verified and registered.
     fn fetch<'a>(&'a self, request: FetchRequest<'a>) -> BoxFuture<'a, Fetched>;
 
-    /// Closes what is open and not in use.
+    /// Closes idle connections.
     fn close_idle(&self);
 }
 
@@ -31,22 +31,22 @@ pub struct FetchRequest<'a> {
     pub peer: &'a str,
     /// Sequence hashes, in order, each once.
     pub wanted: &'a [SequenceHash],
-    /// Whose slots the blocks go into.
+    /// The session whose slots receive the blocks.
     pub into: &'a Session,
-    /// When it ends at the latest.
+    /// The deadline.
     pub deadline: Instant,
 }
 
 /// What has arrived.
 #[derive(Debug, Default)]
 pub struct Fetched {
-    /// The leading blocks. Each stays where it is for as long as its entry.
+    /// The leading blocks. A block is not evicted while its entry exists.
     pub blocks: Vec<Filled>,
     /// Their bytes.
     pub bytes: u64,
-    /// When the first one was there.
+    /// When the first block was registered.
     pub first_at: Option<Instant>,
-    /// Why there are not more: it concerns the block after the last of `blocks`.
+    /// Why the fetch stopped; it concerns the block after the last of `blocks`.
     pub stopped: Option<FetchFault>,
 }
 
@@ -54,34 +54,34 @@ pub struct Fetched {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FetchFault {
     /// The peer does not have it.
-    #[error("the peer does not have it")]
+    #[error("the peer does not have the block")]
     Missing,
-    /// Wrong bytes, or a wrong name.
+    /// Wrong bytes, or a wrong hash.
     #[error("wrong bytes: {0}")]
     Corrupt(String),
-    /// The time is over.
-    #[error("the time is over")]
+    /// The deadline has passed.
+    #[error("timed out")]
     TimedOut,
     /// There is no slot for it here.
-    #[error("no room: {0}")]
+    #[error("no free slot: {0}")]
     NoRoom(String),
     /// The session here has ended.
     #[error("the session has ended")]
     Ended,
     /// The peer can't be reached, or has gone.
-    #[error("the peer is lost: {0}")]
+    #[error("the connection to the peer failed: {0}")]
     Lost(String),
     /// The peer refuses: rights, other blocks, another version.
-    #[error("the peer refuses: {0}")]
+    #[error("the peer refused: {0}")]
     Refused(String),
     /// The peer was restarted meanwhile.
-    #[error("the peer was restarted: what it had is fenced")]
+    #[error("the peer was restarted: fetch again")]
     Fenced,
     /// The peer can't serve it now.
-    #[error("the peer can't serve it now: {0}")]
+    #[error("the peer can't serve the block now: {0}")]
     Unavailable(String),
     /// Too many fetches are under way.
-    #[error("{max} connections to peers are in use: ask later")]
+    #[error("{max} connections to peers are in use, the limit: retry later")]
     Busy {
         /// The limit.
         max: usize,

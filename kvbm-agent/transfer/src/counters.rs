@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Why an owner closed a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Disconnect {
-    /// The peer took nothing for too long.
+    /// The peer read nothing for too long.
     Untaken,
-    /// The peer said nothing for too long.
+    /// The peer sent nothing for too long.
     Silent,
-    /// The time of a request was over.
+    /// A request timed out.
     Late,
     /// The peer's bytes were no frame of this protocol, or of another version.
     Protocol,
-    /// The caller is nobody that is known, or may not have these blocks.
+    /// The caller has no identity, or lacks the rights.
     Denied,
-    /// The peer's blocks are others.
+    /// The peer's description differs.
     Description,
     /// The connection failed while something was to be sent.
     Lost,
@@ -93,7 +93,7 @@ pub struct TransferMetrics {
     pub fetched_bytes: u64,
     /// Fetches from one peer each.
     pub fetches: u64,
-    /// Blocks that arrived with wrong bytes or under a wrong name: nothing of them was registered.
+    /// Blocks received with wrong bytes or a wrong hash. None of them was registered.
     pub corrupt: u64,
     /// Connections of peers that were closed, by why.
     pub disconnected: BTreeMap<&'static str, u64>,

@@ -35,9 +35,9 @@ pub enum AdviceReason {
     Hot,
     /// It was not used for long, and no block of the same place continues it.
     Cold,
-    /// The block before it is nowhere, so no prompt reaches it.
+    /// No location has the previous block, so no prompt can use this one.
     Orphan,
-    /// More places have it than need be.
+    /// Too many locations have it.
     Copies,
 }
 

@@ -12,7 +12,7 @@ pub struct Told {
 }
 
 impl Told {
-    /// Leaves what was not told within `repeat_after`, which counts as told from now on. With [`TOLD_MAX`] remembered, new
+    /// Keeps advice that was not given within `repeat_after`, and remembers it. With [`TOLD_MAX`] remembered, new
     /// advice waits.
     pub fn new_only(
         &mut self,

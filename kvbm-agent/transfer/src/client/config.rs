@@ -9,6 +9,6 @@ pub struct ClientConfig {
     pub worker: WorkerId,
     /// What its blocks are.
     pub blocks: BlockDescription,
-    /// What connects. Whoever it connects to learns its token.
+    /// Connects to peers, with the token for them.
     pub dialer: Dialer,
 }

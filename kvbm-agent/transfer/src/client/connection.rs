@@ -67,8 +67,8 @@ impl Connection {
     }
 }
 
-/// What shows who calls. Engines name the peers, so a token goes to those only that prove by TLS to be the fleet's, or that
-/// are on this machine.
+/// The authorization for a peer. Engines choose the peers, so the token is sent only to peers that are verified by TLS or run
+/// on this machine.
 fn authorization(config: &ClientConfig, peer: &str) -> String {
     let shown = config.dialer.authorization().filter(|_| may_see_tokens(peer));
     shown.unwrap_or_default()
@@ -117,7 +117,7 @@ async fn greet(
     }
 }
 
-/// What a peer's last word means.
+/// Converts a refusal into a fault.
 pub(super) fn of_refusal(refusal: Refusal) -> FetchFault {
     match refusal.code() {
         // Its word may have waited on a connection that was not in use: the agent may be back.
@@ -131,7 +131,8 @@ pub(super) fn of_refusal(refusal: Refusal) -> FetchFault {
     }
 }
 
-/// Imports the owner's set. A newer one fences the older one at once, and is there when the transfers of that have stopped.
+/// Imports the owner's set. A newer set fences the older one at once, and is imported after the older one's transfers have
+/// stopped.
 async fn import(
     owners: &Owners,
     seat: &OwnerSeat,

@@ -20,9 +20,9 @@ pub(super) struct Receiving<'a> {
     connection: &'a mut Connection,
     request: FetchRequest<'a>,
     block_bytes: usize,
-    /// What was not asked for yet.
+    /// Hashes not requested yet.
     parts: Chunks<'a, SequenceHash>,
-    /// What was, by the numbers of the requests.
+    /// Requested hashes, by request number.
     asked: VecDeque<(u64, &'a [SequenceHash])>,
     /// Slots for the next blocks.
     slots: Vec<Filling>,
@@ -41,12 +41,12 @@ impl<'a> Receiving<'a> {
         Self { connection, request, block_bytes, parts, asked, slots, piece }
     }
 
-    /// Whether the connection may be used again, after it ended so: nothing of an answer is under way on it.
+    /// Whether the connection may be reused after this result: no part of an answer is still expected on it.
     pub(super) fn is_clean(&self, ended: &Result<(), FetchFault>) -> bool {
         self.asked.is_empty() && matches!(ended, Ok(()) | Err(FetchFault::Missing))
     }
 
-    /// Fetches until all is there, or something stops it.
+    /// Fetches until all blocks are received, or a fault stops it.
     pub(super) async fn run(&mut self, fetched: &mut Fetched) -> Result<(), FetchFault> {
         // Dropped with this future at the latest: until then the set's id names no other one.
         let handle = self.connection.set.get_remote_blocks(&[]);
@@ -64,7 +64,7 @@ impl<'a> Receiving<'a> {
         guard.finish().map_err(|_ended| FetchFault::Fenced)
     }
 
-    /// Sends requests as far ahead as may be.
+    /// Sends requests up to the pipeline limit.
     async fn ask(&mut self, guard: &TransferGuard) -> Result<(), FetchFault> {
         while self.asked.len() < REQUESTS_AHEAD_MAX {
             let Some(part) = self.parts.next() else { return Ok(()) };

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-/// Fetches over TCP. Connections are used again; each serves one fetch at a time, with several requests under way.
+/// Fetches over TCP. Connections are reused; each serves one fetch at a time, with several pipelined requests.
 #[derive(Debug)]
 pub struct TcpBackend {
     config: ClientConfig,
@@ -28,7 +28,7 @@ pub struct TcpBackend {
 }
 
 impl TcpBackend {
-    /// Imports what peers export into this registry.
+    /// Creates a backend that imports peers' sets into `registry`.
     #[must_use]
     pub fn new(
         config: ClientConfig,
@@ -145,7 +145,7 @@ impl TransferBackend for TcpBackend {
     }
 }
 
-/// Closes connections that nobody will use again.
+/// Closes idle connections that are too old or whose set has ended.
 fn drop_expired(idle: &mut BTreeMap<String, Vec<Connection>>) {
     for of_peer in idle.values_mut() {
         of_peer.retain(|at| at.used_at.elapsed() < REUSE_TIMEOUT && at.set.is_live());

@@ -22,13 +22,13 @@ use tonic::codegen::http::{HeaderMap, HeaderValue};
 /// How a connection ended.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// By the peer's will, for its age, or with this process.
+    /// The peer closed it, it was too old, or this process stops.
     Closed,
     /// By this side.
     Cut(Disconnect, String),
 }
 
-/// Why nothing more is served, and what the peer is told.
+/// Why the connection is closed, and what the peer is told.
 struct Refused(Disconnect, RefusalCode, String);
 
 enum Stop {
@@ -54,7 +54,7 @@ impl From<WireError> for Stop {
     }
 }
 
-/// What an error of the socket means; `timed_out` if it is its patience that was over.
+/// The meaning of a socket error; `timed_out` is used for timeouts.
 fn lost(error: &io::Error, timed_out: Disconnect) -> Ended {
     let is_late = error.kind() == io::ErrorKind::TimedOut;
     let why = if is_late { timed_out } else { Disconnect::Lost };
@@ -69,7 +69,7 @@ pub(super) struct Connection<'a> {
     headers: HeaderMap,
     peer: Arc<Peer>,
     sending: Sending,
-    /// A block may be half sent: then no further word can be.
+    /// A block may be partly sent: then no other frame can follow.
     is_sending: bool,
 }
 
@@ -82,7 +82,7 @@ impl<'a> Connection<'a> {
         Self { owner, reader, access, headers, peer, sending, is_sending: false }
     }
 
-    /// Until it is older than `age` and nothing is asked, or `stop` is cancelled.
+    /// Serves until the connection is idle and older than `age`, or `stop` is cancelled.
     pub(super) async fn run(mut self, age: Option<Duration>, stop: &CancellationToken) -> Ended {
         let old = age.and_then(|age| Instant::now().checked_add(age));
         let served = select! {
@@ -103,7 +103,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Tells the peer why its connection ends. If it does not take that, it ends all the same.
+    /// Tells the peer why its connection is closed. If the peer does not read that, it is closed anyway.
     async fn tell(&mut self, code: RefusalCode, text: &str) {
         if self.is_sending {
             return;
@@ -186,7 +186,7 @@ impl<'a> Connection<'a> {
         self.send(&welcome).await.map_err(|error| Stop::Ended(lost(&error, Disconnect::Untaken)))
     }
 
-    /// Checks who calls: with each request, as identities may change.
+    /// Checks the caller's rights. It is called for each request, because identities may change.
     fn let_in(&self) -> Result<(), Refused> {
         let denied = |text: String| Refused(Disconnect::Denied, RefusalCode::Denied, text);
         let blocks = &self.owner.config.blocks;

@@ -33,10 +33,10 @@ const SESSION: &str = "peers";
 /// Why blocks can't be served.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnerError {
-    /// They can't be described to peers.
+    /// The layout can't be described to peers.
     #[error("blocks can't be described to peers: {0}")]
     Export(#[from] ExportError),
-    /// The manager opens no session.
+    /// The manager refused to open a session.
     #[error(transparent)]
     Session(#[from] SessionError),
 }
@@ -83,13 +83,13 @@ impl Owner {
         Ok(Self { shared, connections })
     }
 
-    /// What counts the port's connections.
+    /// Connection metrics of the port.
     #[must_use]
     pub const fn connections(&self) -> &ConnectionMetrics {
         &self.connections
     }
 
-    /// Serves until `stop` is cancelled; then connections end at once, and so does the session.
+    /// Serves until `stop` is cancelled; then closes all connections and the session at once.
     pub async fn serve(
         self: Arc<Self>,
         listener: TcpListener,
@@ -126,7 +126,7 @@ impl Owner {
         self.shared.session.end();
     }
 
-    /// One peer, from its first to its last word.
+    /// Serves one peer's connection.
     async fn attend(
         self: Arc<Self>,
         socket: Socket,

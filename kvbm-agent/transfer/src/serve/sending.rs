@@ -13,14 +13,14 @@ use tokio::io::AsyncWrite;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
-/// Sends the blocks of requests, one after the other. Copies of blocks that other processes may write are kept here: at most
+/// Sends the blocks of requests in order. It keeps buffers for copies of blocks that other processes may write: at most
 /// [`WRITE_BYTES_MAX`] of them, unless one block is larger.
 #[derive(Debug, Default)]
 pub(super) struct Sending {
     copies: Vec<Vec<u8>>,
 }
 
-/// Blocks that a request holds. Dropped, it holds them no more.
+/// The blocks that a request holds. Dropping it releases them.
 struct Holds<'a> {
     session: &'a Session,
     blocks: Vec<HeldBlock>,
@@ -34,7 +34,7 @@ impl Drop for Holds<'_> {
     }
 }
 
-/// A block that is to be sent, verified.
+/// A verified block, ready to be sent.
 struct Verified {
     loan: Loan,
     copy: Vec<u8>,
@@ -42,7 +42,7 @@ struct Verified {
 }
 
 impl Sending {
-    /// Sends the leading ones of the blocks that are asked for and why there are not more.
+    /// Sends the leading requested blocks, and then the reason for stopping.
     pub(super) async fn send<W: AsyncWrite + Unpin>(
         &mut self,
         owner: &Shared,
@@ -95,7 +95,7 @@ impl Sending {
         Ok(Fault::Unspecified)
     }
 
-    /// Sends blocks that are held. Returns why it stopped before the last one, if it did.
+    /// Sends held blocks. Returns the fault if it stopped before the last one.
     async fn send_held<W: AsyncWrite + Unpin>(
         &mut self,
         owner: &Shared,

@@ -16,7 +16,7 @@ pub struct OwnerConfig {
     pub blocks: BlockDescription,
     /// What tells them from others, as a number.
     pub content: ContentId,
-    /// How long a peer may take nothing while something waits for it: [`UNTAKEN_TIMEOUT`] unless a test is in a hurry.
+    /// How long a peer may read nothing while data waits for it: [`UNTAKEN_TIMEOUT`] outside of tests.
     pub untaken: Duration,
 }
 

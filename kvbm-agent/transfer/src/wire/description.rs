@@ -4,7 +4,7 @@ use super::error::WireError;
 use crate::limits::NAME_BYTES_MAX;
 use std::fmt;
 
-/// What an agent's blocks are: two agents exchange blocks only if all of it is equal.
+/// Description of an agent's blocks. Two agents exchange blocks only if all fields are equal.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct BlockDescription {
     /// The model, 1 to 256 bytes.
@@ -22,10 +22,10 @@ pub struct BlockDescription {
     /// Bytes of a block.
     #[prost(uint64, tag = "5")]
     pub block_bytes: u64,
-    /// What elements are, in the operator's words.
+    /// The element type, as named by the operator.
     #[prost(string, tag = "6")]
     pub dtype: String,
-    /// How bytes lie, in the operator's words.
+    /// The layout, as named by the operator.
     #[prost(string, tag = "7")]
     pub layout: String,
     /// Layers; 0 if only the bytes are known, as for the next three.
@@ -42,10 +42,10 @@ pub struct BlockDescription {
     pub dtype_width_bytes: u32,
 }
 
-/// Two agents' blocks are not the same.
+/// The descriptions of two agents differ.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{field} is {theirs}, and {ours} here: blocks are not exchanged with agents that differ in it"
+    "{field} is {theirs} at the caller and {ours} at the owner: both agents must have the same"
 )]
 pub struct Differs {
     /// The first field in which they differ, by the agent's options.

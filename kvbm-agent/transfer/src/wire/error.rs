@@ -47,7 +47,7 @@ pub enum WireError {
         /// What is wrong with it.
         why: String,
     },
-    /// A frame that is not its turn.
+    /// An unexpected frame.
     #[error("{found:?} was sent in the place of {expected:?}")]
     Unexpected {
         /// What was sent.

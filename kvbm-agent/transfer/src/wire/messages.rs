@@ -34,7 +34,7 @@ pub struct Hello {
     pub blocks: BlockDescription,
 }
 
-/// What shows who calls is not shown.
+/// Hides the authorization.
 impl fmt::Debug for Hello {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { version, authorization: _, worker, blocks } = self;
@@ -62,19 +62,19 @@ pub struct Welcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub enum RefusalCode {
-    /// Something that a later version says.
+    /// A code of a later version.
     Unspecified = 0,
     /// Another version of the format.
     Version = 1,
-    /// The caller is nobody that is known, or may not have these blocks.
+    /// The caller has no identity, or lacks the rights.
     Denied = 2,
     /// Its blocks are others.
     Description = 3,
-    /// It does not follow the format.
+    /// A frame or message is invalid.
     Protocol = 4,
     /// The agent stops.
     Stopping = 5,
-    /// The time of the request is over.
+    /// The request timed out.
     Late = 6,
 }
 
@@ -89,7 +89,7 @@ pub struct Refusal {
     pub text: String,
 }
 
-/// Asks for the leading ones of blocks.
+/// Requests leading blocks.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Fetch {
     /// Number of the request on its connection, from 0 on.
@@ -147,13 +147,13 @@ pub enum Fault {
     Corrupt = 2,
     /// The owner can't read it now.
     Unreadable = 3,
-    /// The owner has too much to do.
+    /// The owner is overloaded.
     Busy = 4,
-    /// The owner's set is another one: it was restarted.
+    /// The owner was restarted and has another set.
     Fenced = 5,
     /// The owner stops.
     Stopping = 6,
-    /// The request's time is over.
+    /// The request timed out.
     TimedOut = 7,
 }
 
@@ -171,7 +171,7 @@ pub struct End {
     pub fault: i32,
 }
 
-/// What a frame says, checked.
+/// The validated content of a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
     /// See [`Hello`].
@@ -230,7 +230,7 @@ impl Message {
         }
     }
 
-    /// As a frame, but for a payload of so many bytes that follows.
+    /// Encodes the frame without its payload of this many bytes, which must follow.
     #[must_use]
     pub fn frame(&self, payload_bytes: u64) -> Vec<u8> {
         let message_bytes = match self {
@@ -289,7 +289,7 @@ impl Welcome {
 }
 
 impl Refusal {
-    /// With as much of a text as fits.
+    /// Truncates the text to its limit.
     #[must_use]
     pub fn new(code: RefusalCode, text: &str) -> Self {
         let end = text.floor_char_boundary(TEXT_BYTES_MAX);

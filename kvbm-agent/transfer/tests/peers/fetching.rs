@@ -105,7 +105,12 @@ async fn other_blocks_are_refused_by_the_field() {
     others[1].dtype = "float8".to_owned();
     others[2].layout = "rank 1".to_owned();
     others[3].layers = 2;
-    let fields = ["model is", "blocks-dtype is", "blocks-layout is", "blocks-layers is 2, and 0"];
+    let fields = [
+        "model is",
+        "blocks-dtype is",
+        "blocks-layout is",
+        "blocks-layers is 2 at the caller and 0 at the owner",
+    ];
     for (other, field) in others.into_iter().zip(fields) {
         let fetching = Fetching::described(manager(Memory::Private, BLOCK_BYTES, 8), other);
         let fetched = fetching.fetch(owner.address, &prompt(1, 1)).await;
