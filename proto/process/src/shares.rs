@@ -1,10 +1,11 @@
 //! Limits that all tenants, or all callers, share, and of which each may take a part.
 
+use crate::net::{Limit, Share};
+use prometheus_client::metrics::gauge::Gauge;
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, PoisonError},
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Sharers after whose number the idle ones are looked for the first time.
 const SWEPT_MIN: usize = 64;
@@ -41,15 +42,14 @@ impl LargestShare {
 /// A limit that is shared.
 #[derive(Debug)]
 pub struct SharedLimit {
-    max: usize,
+    all: Limit,
     share_max: usize,
-    all: Arc<Semaphore>,
     sharers: Mutex<Sharers>,
 }
 
 #[derive(Debug, Default)]
 struct Sharers {
-    left: HashMap<Box<str>, Arc<Semaphore>>,
+    limits: HashMap<Box<str>, Limit>,
     /// Number of them at which the idle ones are dropped.
     swept_at: usize,
 }
@@ -57,8 +57,8 @@ struct Sharers {
 /// What one sharer has taken of a limit: it is given back when this is dropped.
 #[derive(Debug)]
 pub struct TakenShare {
-    of_all: OwnedSemaphorePermit,
-    of_share: OwnedSemaphorePermit,
+    of_all: Share,
+    of_sharer: Share,
 }
 
 /// A limit leaves too little.
@@ -76,9 +76,8 @@ impl SharedLimit {
     /// A limit of which nothing is taken yet.
     #[must_use]
     pub fn new(max: usize, share: LargestShare) -> Self {
-        let max = max.min(Semaphore::MAX_PERMITS);
-        let all = Arc::new(Semaphore::new(max));
-        Self { max, share_max: share.of(max), all, sharers: Mutex::default() }
+        let all = Limit::new(max, Gauge::default());
+        Self { all, share_max: share.of(max), sharers: Mutex::default() }
     }
 
     /// Takes so much for one of those who share it, by name: a tenant, or a caller.
@@ -86,50 +85,42 @@ impl SharedLimit {
     /// # Errors
     /// If its part leaves less, or the whole limit does.
     pub fn take(&self, sharer: &str, count: usize) -> Result<TakenShare, Exhausted> {
-        let wanted = u32::try_from(count).unwrap_or(u32::MAX);
-        let own = self.sharers().left_to(sharer, self.share_max);
-        let lacks = |left: &Semaphore, max, is_share| Exhausted {
-            free: left.available_permits(),
-            max,
-            is_share,
-        };
-        let of_share = Arc::clone(&own).try_acquire_many_owned(wanted);
-        let of_share = of_share.map_err(|_few| lacks(&own, self.share_max, true))?;
-        let of_all = Arc::clone(&self.all).try_acquire_many_owned(wanted);
-        let of_all = of_all.map_err(|_few| lacks(&self.all, self.max, false))?;
-        Ok(TakenShare { of_all, of_share })
-    }
-
-    fn sharers(&self) -> MutexGuard<'_, Sharers> {
-        // Nothing panics while it holds the lock.
-        self.sharers.lock().unwrap_or_else(PoisonError::into_inner)
+        // Nothing panics while it holds the lock. It is held so that no limit is dropped before something is taken of it.
+        let mut sharers = self.sharers.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = sharers.limit_of(sharer, self.share_max);
+        let of_sharer = own.take(count).ok_or_else(|| exhausted(own, true))?;
+        let of_all = self.all.take(count).ok_or_else(|| exhausted(&self.all, false))?;
+        Ok(TakenShare { of_all, of_sharer })
     }
 }
 
+fn exhausted(limit: &Limit, is_share: bool) -> Exhausted {
+    let max = usize::try_from(limit.max()).unwrap_or_default();
+    Exhausted { free: limit.free(), max, is_share }
+}
+
 impl TakenShare {
-    /// Adds what the same sharer has taken of the same limit.
-    ///
-    /// # Panics
-    /// If it is of another one.
-    pub fn merge(&mut self, more: Self) {
-        self.of_all.merge(more.of_all);
-        self.of_share.merge(more.of_share);
+    /// Takes more. Returns false, and takes nothing, if the limits leave less.
+    #[must_use]
+    pub fn grow(&mut self, count: usize) -> bool {
+        if !self.of_sharer.grow(count) {
+            return false;
+        }
+        let has_grown = self.of_all.grow(count);
+        if !has_grown {
+            drop(self.of_sharer.split(count));
+        }
+        has_grown
     }
 }
 
 impl Sharers {
-    fn left_to(&mut self, sharer: &str, max: usize) -> Arc<Semaphore> {
-        if let Some(left) = self.left.get(sharer) {
-            return Arc::clone(left);
+    fn limit_of(&mut self, sharer: &str, max: usize) -> &Limit {
+        if self.limits.len() >= self.swept_at.max(SWEPT_MIN) && !self.limits.contains_key(sharer) {
+            self.limits.retain(|_, limit| limit.is_held());
+            self.swept_at = 2 * self.limits.len();
         }
-        if self.left.len() >= self.swept_at.max(SWEPT_MIN) {
-            // Whoever took something refers to the semaphore.
-            self.left.retain(|_, left| Arc::strong_count(left) > 1);
-            self.swept_at = 2 * self.left.len();
-        }
-        let left = Arc::new(Semaphore::new(max));
-        self.left.insert(sharer.into(), Arc::clone(&left));
-        left
+        self.limits.entry(sharer.into()).or_insert_with(|| Limit::new(max, Gauge::default()))
     }
 }
 
@@ -175,9 +166,10 @@ mod tests {
         let other = limit.take("a", 3).expect("room");
         limit.take("b", 2).expect_err("one is left");
         let mut taken = limit.take("b", 1).expect("one is left");
+        assert!(!taken.grow(1), "nothing is left");
         drop(other);
-        taken.merge(limit.take("b", 3).expect("all is free"));
-        limit.take("b", 1).expect_err("nothing is left");
+        assert!(taken.grow(3) && !taken.grow(1));
+        limit.take("a", 1).expect_err("nothing is left");
         drop(taken);
         assert_eq!(limit.take("a", usize::MAX).expect_err("too many").free, 4);
     }
@@ -188,9 +180,11 @@ mod tests {
         let held: Vec<_> = (0..100).map(|n| limit.take(&format!("held {n}"), 1)).collect();
         for number in 0..10_000 {
             limit.take(&number.to_string(), 1).expect("room");
-            assert!(limit.sharers().left.len() <= 2 * held.len() + SWEPT_MIN);
+            assert!(
+                limit.sharers.lock().expect("no panic").limits.len() <= 2 * held.len() + SWEPT_MIN
+            );
         }
-        assert_eq!(limit.all.available_permits(), 100_000 - held.len());
-        assert!(limit.sharers().left.contains_key("held 7"));
+        assert_eq!(limit.all.free(), 100_000 - held.len());
+        assert!(limit.sharers.lock().expect("no panic").limits.contains_key("held 7"));
     }
 }

@@ -44,6 +44,8 @@ const PATIENCE: Patience = Patience {
 
 /// Most bytes of the bodies of all requests under way, at most half of them of one identity.
 const BODIES_BYTES_MAX: usize = 1 << 30;
+/// What a client is told then.
+const BODIES_FULL: &str = "the bodies of the requests under way are too large together";
 /// Most bytes that are read of a body that is too long.
 const DISCARDED_BYTES_MAX: usize = 64 << 20;
 
@@ -195,20 +197,21 @@ fn json(value: &Value) -> Response {
     response
 }
 
-/// Reads a body, and counts its bytes. What is too long is read to its end, too, or the client would never see why it was
+/// Reads a body, and counts its bytes in `counted`. What is too long is read to its end, too, or the client would never see why it was
 /// refused.
 async fn read(
     mut body: Body,
     bytes_max: usize,
-    take: impl Fn(usize) -> Result<TakenShare, ApiError>,
-) -> Result<(Bytes, TakenShare), ApiError> {
+    counted: &mut TakenShare,
+) -> Result<Bytes, ApiError> {
     let (mut kept, mut discarded) = (Vec::new(), 0);
-    let mut counted = take(0)?;
     while let Some(frame) = body.frame().await {
         let broken = |error| ApiError::malformed(format!("The body cannot be read: {error}"));
         let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
         if discarded == 0 && kept.len() + data.len() <= bytes_max {
-            counted.merge(take(data.len())?);
+            if !counted.grow(data.len()) {
+                return Err(ApiError::overloaded(BODIES_FULL));
+            }
             kept.extend_from_slice(&data);
             continue;
         }
@@ -218,7 +221,7 @@ async fn read(
             break;
         }
     }
-    if discarded > 0 { Err(ApiError::too_large(bytes_max)) } else { Ok((kept.into(), counted)) }
+    if discarded > 0 { Err(ApiError::too_large(bytes_max)) } else { Ok(kept.into()) }
 }
 
 impl Server {
@@ -258,13 +261,11 @@ impl Server {
     }
 
     async fn body(&self, request: Request, caller: &str) -> Result<(Bytes, TakenShare), ApiError> {
-        let take = |bytes| {
-            let full = "the bodies of requests under way are too large together";
-            self.bodies.take(caller, bytes).map_err(|_few| ApiError::overloaded(full))
-        };
-        let reading = read(request.into_body(), self.limits.body_bytes, take);
+        let counted = self.bodies.take(caller, 0);
+        let mut counted = counted.map_err(|_full| ApiError::overloaded(BODIES_FULL))?;
+        let reading = read(request.into_body(), self.limits.body_bytes, &mut counted);
         let body = timeout(self.limits.body_timeout, reading).await;
-        body.map_err(|_late| ApiError::too_slow())?
+        Ok((body.map_err(|_late| ApiError::too_slow())??, counted))
     }
 }
 
@@ -275,11 +276,10 @@ mod tests {
     #[tokio::test]
     async fn bodies_count_until_their_requests_end() {
         let limit = SharedLimit::new(100, LargestShare::HALF);
-        let body = |bytes: usize| {
-            let take = |count| {
-                limit.take("a", count).map_err(|_few| ApiError::overloaded("too large together"))
-            };
-            read(Body::from(vec![b'x'; bytes]), 40, take)
+        let body = async |bytes: usize| {
+            let mut counted = limit.take("a", 0).expect("nothing");
+            let read = read(Body::from(vec![b'x'; bytes]), 40, &mut counted).await;
+            read.map(|body| (body, counted))
         };
         let (first, counted) = body(30).await.expect("room");
         assert_eq!(first.len(), 30);

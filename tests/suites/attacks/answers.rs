@@ -111,7 +111,10 @@ async fn answers_of_streams_that_are_not_read_are_bounded() -> Result<()> {
         for _ in 0..62 {
             let mut call = peer.begin(QUERIES).await?;
             for _ in 0..3 {
-                call.body.send_data(crate::peer::framed(&question), false)?;
+                // The server may have refused the call already: then its stream is closed.
+                if call.body.send_data(crate::peer::framed(&question), false).is_err() {
+                    break;
+                }
             }
             calls.push(call);
         }

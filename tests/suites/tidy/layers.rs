@@ -49,7 +49,7 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("descriptors", &[]),
             ("net", &[]),
             ("quota", &["net"]),
-            ("shares", &[]),
+            ("shares", &["net"]),
             ("access", &["net", "quota"]),
             ("tls", &["access", "net"]),
             ("port", &["access", "net", "quota", "tls"]),

@@ -55,6 +55,12 @@ impl Limit {
         self.max
     }
 
+    /// What may still be taken.
+    #[must_use]
+    pub fn free(&self) -> usize {
+        usize::try_from(self.max - self.held.get()).unwrap_or_default()
+    }
+
     /// Whether anything is held.
     #[must_use]
     pub fn is_held(&self) -> bool {
