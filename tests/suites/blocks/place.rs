@@ -7,7 +7,7 @@ use kvasir_tests::demo::metrics;
 use kvasir_tests::server::{Addresses, Server};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
@@ -41,7 +41,8 @@ impl Place {
     /// With a disk of so many blocks.
     pub async fn with_disk(blocks: usize, flags: &[&str]) -> Result<Self> {
         let (folder, index) = (tempfile::tempdir()?, Server::start_anywhere().await?);
-        let mut all = flags_of(&folder, &index, blocks);
+        let mut all = flags_of(folder.path(), WORKER, blocks);
+        all.extend(["--indexers".to_owned(), format!("http://{}", index.addresses.grpc)]);
         all.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let agent = launch(Addresses { grpc: any, http: any }, &all).await?;
@@ -142,13 +143,13 @@ impl Place {
     }
 }
 
-fn flags_of(folder: &TempDir, index: &Server, disk_blocks: usize) -> Vec<String> {
-    let path = |name: &str| folder.path().join(name).display().to_string();
+/// Flags of an agent whose files lie in a folder, and which is to be told where the index is.
+pub fn flags_of(folder: &Path, worker: &str, disk_blocks: usize) -> Vec<String> {
+    let path = |name: &str| folder.join(name).display().to_string();
     [
-        ["--worker-id", WORKER],
+        ["--worker-id", worker],
         ["--model", MODEL],
         ["--block-size", &BLOCK_SIZE.to_string()],
-        ["--indexers", &format!("http://{}", index.addresses.grpc)],
         ["--lease", "6s"],
         ["--heartbeat-interval", "500ms"],
         ["--blocks-host-bytes", &(HOST_BLOCKS * BLOCK_BYTES).to_string()],
@@ -164,7 +165,7 @@ fn flags_of(folder: &TempDir, index: &Server, disk_blocks: usize) -> Vec<String>
     .collect()
 }
 
-async fn launch(addresses: Addresses, flags: &[String]) -> Result<Server> {
+pub async fn launch(addresses: Addresses, flags: &[String]) -> Result<Server> {
     let flags: Vec<_> = flags.iter().map(String::as_str).collect();
     Server::agent_at(addresses, &flags).await
 }

@@ -1,0 +1,141 @@
+//! Two agents whose tiers hold a tenth of all blocks: one saves them, the other one finds them through the index and fetches
+//! them, while either agent, the index and the broker are killed. No byte is wrong, and in the end the index holds what the
+//! tiers hold.
+//!
+//! `KVASIR_CHURN_SECONDS=600` works for ten minutes; `KVASIR_SEED=7` begins with another seed.
+
+mod engines;
+mod fleet;
+
+use crate::engine::{Engine, over_socket, prompt};
+use crate::place::{LOOK, PATIENCE};
+use crate::saved::held;
+use anyhow::{Context, Result, ensure};
+use engines::{Decoder, Done, Prefiller};
+use fleet::{BLOCKS, DECODE, Doors, Fleet, PREFILL, Plane, Victim};
+use kvasir_tests::client;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::collections::BTreeMap;
+use std::env;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// Blocks of a prompt.
+const PROMPT_BLOCKS: usize = 6;
+/// How long a run lasts by default, without its beginning and end.
+const SECONDS: u64 = 12;
+
+fn number(name: &str) -> Option<u64> {
+    env::var(name).ok()?.parse().ok()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocks_are_right_while_everybody_is_killed_over_grpc() -> Result<()> {
+    churn(Plane::Grpc).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocks_are_right_while_everybody_is_killed_over_jetstream() -> Result<()> {
+    churn(Plane::JetStream).await
+}
+
+async fn churn(plane: Plane) -> Result<()> {
+    let seed = number("KVASIR_SEED").unwrap_or(1);
+    let lasts = Duration::from_secs(number("KVASIR_CHURN_SECONDS").unwrap_or(SECONDS));
+    println!("seed {seed}, {plane:?}, {lasts:?}");
+    let mut fleet = Fleet::start(plane, &[]).await?;
+    let prompts: Arc<[_]> = (0..BLOCKS.div_ceil(PROMPT_BLOCKS) as u64)
+        .map(|at| prompt(at, PROMPT_BLOCKS as u64))
+        .collect();
+    let (done, over) = (Arc::new(Done::default()), CancellationToken::new());
+    let mut engines = JoinSet::new();
+    let random = |salt: u64| ChaCha8Rng::seed_from_u64(seed.wrapping_mul(31).wrapping_add(salt));
+    let (doors, all) = (fleet.doors(), Arc::clone(&prompts));
+    let prefiller = Prefiller::new(doors.clone(), all, Arc::clone(&done), random(1));
+    engines.spawn(prefiller.work(over.clone()));
+    for salt in 2..4 {
+        let (doors, all) = (doors.clone(), Arc::clone(&prompts));
+        engines.spawn(Decoder::new(doors, all, Arc::clone(&done), random(salt)).work(over.clone()));
+    }
+    let ended = kill_some(&mut fleet, &mut random(0), lasts).await;
+    over.cancel();
+    while let Some(engine) = engines.join_next().await {
+        engine?.with_context(|| fleet.output())?;
+    }
+    let killed = ended?;
+    println!("killed {killed:?}; {done:?}");
+    for worker in [(PREFILL, doors.prefill.as_path()), (DECODE, doors.decode.as_path())] {
+        let equal = audit(&doors, worker, &prompts).await;
+        equal.with_context(|| format!("{}\n{}", worker.0, fleet.output()))?;
+    }
+    ensure!(done.all().iter().all(|count| *count > 0), "something never happened: {done:?}");
+    fleet.stop().await;
+    Ok(())
+}
+
+/// Kills somebody several times a second.
+async fn kill_some(
+    fleet: &mut Fleet,
+    random: &mut ChaCha8Rng,
+    lasts: Duration,
+) -> Result<BTreeMap<String, u32>> {
+    let mut killed = BTreeMap::new();
+    let end = Instant::now() + lasts;
+    while Instant::now() < end {
+        sleep(Duration::from_millis(random.random_range(50..800))).await;
+        let victim = *Victim::ALL.choose(random).context("somebody")?;
+        fleet.kill(victim).await?;
+        *killed.entry(format!("{victim:?}")).or_default() += 1;
+    }
+    Ok(killed)
+}
+
+/// Waits until the index holds what an agent's tiers hold, then reads every block.
+async fn audit(doors: &Doors, (worker, socket): (&str, &Path), prompts: &[Vec<u64>]) -> Result<()> {
+    let mut engine = Engine::open(over_socket(socket).await?).await?;
+    engine.until_copied().await?;
+    until_equal(doors, worker, &mut engine, prompts).await?;
+    let mut loaded = 0;
+    for locals in prompts {
+        loaded += engine.load(locals).await?;
+        engine.until_copied().await?;
+    }
+    ensure!(loaded > 0, "no block is left");
+    until_equal(doors, worker, &mut engine, prompts).await?;
+    // Nobody holds anything: all slots are free, or of blocks that may be evicted.
+    let stats = engine.stats().await?;
+    for pool in &stats.pools {
+        ensure!(pool.free + pool.inactive == pool.blocks_max, "{pool:?}");
+    }
+    Ok(())
+}
+
+async fn until_equal(
+    doors: &Doors,
+    worker: &str,
+    engine: &mut Engine,
+    prompts: &[Vec<u64>],
+) -> Result<()> {
+    let expected = held(engine, prompts).await?;
+    let mut index = client::connect(doors.index).await?;
+    let equal = async {
+        while client::dump_chains(&mut index, crate::place::MODEL, worker).await.ok().as_ref()
+            != Some(&expected)
+        {
+            sleep(LOOK).await;
+        }
+    };
+    if timeout(PATIENCE, equal).await.is_err() {
+        let found = client::dump_chains(&mut index, crate::place::MODEL, worker).await?;
+        let (lacks, extra): (Vec<_>, Vec<_>) =
+            (expected.difference(&found).collect(), found.difference(&expected).collect());
+        anyhow::bail!("the index lacks {lacks:?} and has {extra:?} beside");
+    }
+    Ok(())
+}
