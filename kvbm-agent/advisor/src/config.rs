@@ -4,13 +4,12 @@
 use crate::hook::HookConfig;
 use crate::state::Rules;
 use clap::{ArgAction, Args};
-use kvasir_process::access::Guard;
 use kvasir_process::config::{self, Action, ConfigError, read as read_options};
 use kvasir_process::http::HttpConfig;
 use kvasir_process::nats::NatsServers;
-use kvasir_process::options::{NatsAccessOptions, positive};
+use kvasir_process::options::{EntryOptions, NatsAccessOptions, positive};
 use kvasir_process::telemetry::{LogConfig, LogFormat};
-use kvasir_process::text::{self, ServerUrl, Span};
+use kvasir_process::text::{self, ServerUrl, Span, SpanOrOff};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -24,6 +23,8 @@ const BLOCKS_MAX: usize = 100_000_000;
 const ADVICE_MAX: usize = 10_000;
 /// Most commands at a time.
 const HOOKS_MAX: usize = 256;
+/// Age at which a connection to the side port ends, so that a removed identity's do.
+const CONNECTION_AGE: Span = Span::seconds(1_800);
 
 /// What may be configured, each option by flag, environment and file alike.
 #[derive(Debug, Clone, PartialEq, Args, Serialize)]
@@ -91,7 +92,11 @@ pub struct Options {
     /// Address of the HTTP side port: /metrics, /livez, /readyz, /tree
     #[arg(long, value_name = "ADDRESS", required = false)]
     pub http_listen: SocketAddr,
-    /// DANGEROUS: serves the side port on an address that other machines reach. It has no TLS
+    /// Who gets into it.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub entry: EntryOptions,
+    /// DANGEROUS: listens without TLS on an address that other machines reach, with a warning at each start
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = false)]
     pub insecure: bool,
     /// Format of the log lines, which go to standard error: text or json
@@ -162,18 +167,13 @@ impl Config {
             let why = "is required: agents publish storage events there";
             return Err(ConfigError::invalid("nats-url", why));
         };
-        let address = options.http_listen;
-        if !options.insecure && !address.ip().is_loopback() {
-            let why = format!(
-                "{address} can be reached from other machines, and there is no TLS: set insecure to accept that, or \
-                 listen on 127.0.0.1"
-            );
-            return Err(ConfigError::invalid("http-listen", why));
-        }
+        let listen = options.http_listen;
+        let age = SpanOrOff(Some(CONNECTION_AGE));
+        let guard = options.entry.guard(&[("http-listen", listen)], options.insecure, age)?;
         let (format, filter) = (options.log_format, options.log_filter.clone());
         Ok(Self {
             log: LogConfig { format, filter, otlp_endpoint: None },
-            http: HttpConfig { listen: address, guard: Guard::default() },
+            http: HttpConfig { listen, guard },
             servers: NatsServers::read(url, options.access.access())?,
             blocks_max: within("blocks-max", options.blocks_max, BLOCKS_MAX)?,
             worker_timeout: positive("worker-timeout", options.worker_timeout)?,
@@ -238,6 +238,7 @@ mod tests {
         for (arguments, expected) in [
             (&[][..], "nats-url: is required"),
             (&[url, "--http-listen=0.0.0.0:1"], "http-listen: 0.0.0.0:1 can be reached"),
+            (&[url, "--tls-cert=a"], "tls-key: is required with tls-cert"),
             (&[url, "--blocks-max=0"], "blocks-max: is 0, must be 1 to"),
             (&[url, "--location-order=host,host"], "location-order: must have classes"),
             (&[url, "--hot-uses=NaN"], "hot-uses: is NaN, must be more than 0"),

@@ -276,7 +276,7 @@ fn advertised(options: &Options) -> Result<Option<String>, ConfigError> {
         return Ok(None);
     };
     // The ports have TLS if there is a certificate: without a scheme, that says which one it is.
-    let has_tls = options.process.tls_cert.is_some();
+    let has_tls = options.process.entry.tls_cert.is_some();
     let url = if has_tls && !url.contains("://") { &format!("https://{url}") } else { url };
     let url = target("advertise", url)?;
     if is_tls(&url) != has_tls {

@@ -19,19 +19,12 @@ use serde::Serialize;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use tokio::sync::Semaphore;
 
-/// Ports, logs and how the process stops. The two addresses have no default of their own: each program names its
-/// [`DEFAULTS`](crate::config::Options::DEFAULTS).
-#[derive(Debug, Clone, PartialEq, Eq, Args, Serialize)]
+/// TLS of a program's ports, and who may call.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct ProcessOptions {
-    /// Address of the port for clients
-    #[arg(long, value_name = "ADDRESS", required = false)]
-    pub listen: SocketAddr,
-    /// Address of the HTTP side port: /metrics, /livez, /readyz
-    #[arg(long, value_name = "ADDRESS", required = false)]
-    pub http_listen: SocketAddr,
-    /// TLS certificate (PEM) of both ports, with those between it and its authority. The process shows it to
-    /// servers, too, that demand one. Read again when it changes, as all TLS files are
+pub struct EntryOptions {
+    /// TLS certificate (PEM) of this process's ports, with those between it and its authority. The process also shows
+    /// it to servers that demand one. Read again when it changes, as all TLS files are
     #[arg(long, value_name = "FILE")]
     pub tls_cert: Option<PathBuf>,
     /// Key of tls-cert (PEM, without a passphrase)
@@ -49,6 +42,23 @@ pub struct ProcessOptions {
     /// everything if not set. Read again when it changes
     #[arg(long, value_name = "FILE")]
     pub identities: Option<PathBuf>,
+}
+
+/// Ports, logs and how the process stops. The two addresses have no default of their own: each program names its
+/// [`DEFAULTS`](crate::config::Options::DEFAULTS).
+#[derive(Debug, Clone, PartialEq, Eq, Args, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ProcessOptions {
+    /// Address of the port for clients
+    #[arg(long, value_name = "ADDRESS", required = false)]
+    pub listen: SocketAddr,
+    /// Address of the HTTP side port: /metrics, /livez, /readyz
+    #[arg(long, value_name = "ADDRESS", required = false)]
+    pub http_listen: SocketAddr,
+    /// Who gets into the ports.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub entry: EntryOptions,
     /// Most queries per second of each tenant, over all its callers; any number if not set. Each prompt, dump and
     /// selection of a worker is one. Identities may have a rate of their own
     #[arg(long, value_name = "NUMBER")]
@@ -103,60 +113,30 @@ pub struct ProcessConfig {
     pub drain_timeout: Duration,
 }
 
-impl ProcessOptions {
-    /// Checks the options.
+impl EntryOptions {
+    /// Opens the files, and checks that what other machines reach has TLS, or that `insecure` accepts it.
     ///
     /// # Errors
-    /// If one of them cannot be used; the error names it.
-    pub fn check(&self) -> Result<ProcessConfig, ConfigError> {
-        if self.listen == self.http_listen && self.listen.port() != 0 {
-            return Err(ConfigError::invalid("http-listen", "must differ from listen"));
-        }
-        let otlp_endpoint = self.otlp_endpoint.as_deref();
-        let otlp_endpoint = otlp_endpoint.map(otlp_target).transpose()?;
+    /// If a file cannot be used, options contradict each other, or an address is open; the error names the option.
+    pub fn guard(
+        &self,
+        addresses: &[(&'static str, SocketAddr)],
+        insecure: bool,
+        connection_age: SpanOrOff,
+    ) -> Result<Guard, ConfigError> {
         let tls = self.server_tls()?;
-        for (option, address) in [("listen", self.listen), ("http-listen", self.http_listen)] {
-            if tls.is_none() && !self.insecure && !address.ip().is_loopback() {
+        for (option, address) in addresses {
+            if tls.is_none() && !insecure && !address.ip().is_loopback() {
                 let why = format!(
                     "{address} can be reached from other machines, and there is no TLS: set tls-cert and tls-key, or \
                      insecure to accept that, or listen on 127.0.0.1"
                 );
-                return Err(ConfigError::invalid(option, why));
+                return Err(ConfigError::invalid(*option, why));
             }
         }
         let access = self.identities.clone().map(Access::of_file).transpose();
         let access = access.map_err(unusable)?.unwrap_or_default();
-        let guard = Guard {
-            tls,
-            access: access.with_tenant_rate(self.tenant_rate()?),
-            connection_age: connection_age(self.connection_age)?,
-        };
-        let (format, filter) = (self.log_format, self.log_filter.clone());
-        Ok(ProcessConfig {
-            listen: self.listen,
-            http: HttpConfig { listen: self.http_listen, guard: guard.clone() },
-            guard,
-            dialer: self.dialer()?,
-            log: LogConfig { format, filter, otlp_endpoint },
-            drain_timeout: positive("drain-timeout", self.drain_timeout)?,
-        })
-    }
-
-    fn tenant_rate(&self) -> Result<Option<Rate>, ConfigError> {
-        let (per_second, burst) = (self.tenant_queries_per_second, self.tenant_query_burst);
-        let Some(per_second) = per_second else {
-            let needs = "needs tenant-queries-per-second beside it";
-            let refused = |_| Err(ConfigError::invalid("tenant-query-burst", needs));
-            return burst.map_or(Ok(None), refused);
-        };
-        let rate = Rate::new(per_second, burst);
-        rate.map(Some).map_err(|error| {
-            let field = match error {
-                RateError::PerSecond(_) => "tenant-queries-per-second",
-                RateError::Burst => "tenant-query-burst",
-            };
-            ConfigError::invalid(field, error.to_string())
-        })
+        Ok(Guard { tls, access, connection_age: self::connection_age(connection_age)? })
     }
 
     /// Certificate and key, which go together.
@@ -191,11 +171,54 @@ impl ProcessOptions {
         let opened = ServerTls::open(ServerFiles { cert, key, client_ca, client_crl });
         opened.map(Some).map_err(unusable)
     }
+}
+
+impl ProcessOptions {
+    /// Checks the options.
+    ///
+    /// # Errors
+    /// If one of them cannot be used; the error names it.
+    pub fn check(&self) -> Result<ProcessConfig, ConfigError> {
+        if self.listen == self.http_listen && self.listen.port() != 0 {
+            return Err(ConfigError::invalid("http-listen", "must differ from listen"));
+        }
+        let otlp_endpoint = self.otlp_endpoint.as_deref();
+        let otlp_endpoint = otlp_endpoint.map(otlp_target).transpose()?;
+        let addresses = [("listen", self.listen), ("http-listen", self.http_listen)];
+        let mut guard = self.entry.guard(&addresses, self.insecure, self.connection_age)?;
+        guard.access = guard.access.with_tenant_rate(self.tenant_rate()?);
+        let (format, filter) = (self.log_format, self.log_filter.clone());
+        Ok(ProcessConfig {
+            listen: self.listen,
+            http: HttpConfig { listen: self.http_listen, guard: guard.clone() },
+            guard,
+            dialer: self.dialer()?,
+            log: LogConfig { format, filter, otlp_endpoint },
+            drain_timeout: positive("drain-timeout", self.drain_timeout)?,
+        })
+    }
+
+    fn tenant_rate(&self) -> Result<Option<Rate>, ConfigError> {
+        let (per_second, burst) = (self.tenant_queries_per_second, self.tenant_query_burst);
+        let Some(per_second) = per_second else {
+            let needs = "needs tenant-queries-per-second beside it";
+            let refused = |_| Err(ConfigError::invalid("tenant-query-burst", needs));
+            return burst.map_or(Ok(None), refused);
+        };
+        let rate = Rate::new(per_second, burst);
+        rate.map(Some).map_err(|error| {
+            let field = match error {
+                RateError::PerSecond(_) => "tenant-queries-per-second",
+                RateError::Burst => "tenant-query-burst",
+            };
+            ConfigError::invalid(field, error.to_string())
+        })
+    }
 
     fn dialer(&self) -> Result<Dialer, ConfigError> {
         let mut dialer = Dialer::default();
         if let Some(ca) = self.tls_ca.clone() {
-            let files = ClientFiles { ca, identity: self.identity()? };
+            let files = ClientFiles { ca, identity: self.entry.identity()? };
             dialer = Dialer::open(files).map_err(unusable)?;
         }
         match self.token_file.clone() {

@@ -78,70 +78,49 @@ impl Session {
     }
 }
 
-/// Saves prompts at the prefill side.
-pub struct Prefiller {
-    doors: Doors,
-    prompts: Arc<[Vec<u64>]>,
-    done: Arc<Done>,
-    random: ChaCha8Rng,
+/// What an engine does.
+#[derive(Debug, Clone, Copy)]
+pub enum Role {
+    /// Saves prompts.
+    Prefill,
+    /// Finds prompts through the index, fetches them from who has them, and reads them.
+    Decode,
 }
 
-impl Prefiller {
-    pub fn new(
-        doors: Doors,
-        prompts: Arc<[Vec<u64>]>,
-        done: Arc<Done>,
-        random: ChaCha8Rng,
-    ) -> Self {
-        Self { doors, prompts, done, random }
-    }
+/// An engine.
+pub struct Player {
+    pub role: Role,
+    pub doors: Doors,
+    pub prompts: Arc<[Vec<u64>]>,
+    pub done: Arc<Done>,
+    pub random: ChaCha8Rng,
+}
 
+impl Player {
+    /// Works until it is over, or bytes are wrong.
     pub async fn work(mut self, over: CancellationToken) -> Result<()> {
         let mut session = Session(None);
         while !over.is_cancelled() {
             let locals = self.prompts.choose(&mut self.random).context("a prompt")?.clone();
             let turn = async {
-                session.engine(&self.doors.prefill).await?.save(&locals).await?;
-                add(&self.done.saved, 1);
-                Ok(())
+                match self.role {
+                    Role::Prefill => self.save(&mut session, &locals).await,
+                    Role::Decode => self.fetch(&mut session, &locals).await,
+                }
             };
             let ended = timeout(TURN_MAX, turn).await;
             session.after(ended, &self.done).await?;
         }
         Ok(())
     }
-}
 
-/// Finds prompts through the index, fetches them at the decode side, and reads them there.
-pub struct Decoder {
-    doors: Doors,
-    prompts: Arc<[Vec<u64>]>,
-    done: Arc<Done>,
-    random: ChaCha8Rng,
-}
-
-impl Decoder {
-    pub fn new(
-        doors: Doors,
-        prompts: Arc<[Vec<u64>]>,
-        done: Arc<Done>,
-        random: ChaCha8Rng,
-    ) -> Self {
-        Self { doors, prompts, done, random }
-    }
-
-    pub async fn work(mut self, over: CancellationToken) -> Result<()> {
-        let mut session = Session(None);
-        while !over.is_cancelled() {
-            let locals = self.prompts.choose(&mut self.random).context("a prompt")?.clone();
-            let turn = self.turn(&mut session, &locals);
-            let ended = timeout(TURN_MAX, turn).await;
-            session.after(ended, &self.done).await?;
-        }
+    async fn save(&self, session: &mut Session, locals: &[u64]) -> Result<()> {
+        session.engine(&self.doors.prefill).await?.save(locals).await?;
+        add(&self.done.saved, 1);
         Ok(())
     }
 
-    async fn turn(&self, session: &mut Session, locals: &[u64]) -> Result<()> {
+    async fn fetch(&self, session: &mut Session, locals: &[u64]) -> Result<()> {
         let Some((peer, blocks)) = self.holder(locals).await? else { return Ok(()) };
         add(&self.done.found, u64::from(blocks));
         let engine = session.engine(&self.doors.decode).await?;

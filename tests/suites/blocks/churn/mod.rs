@@ -11,7 +11,7 @@ use crate::engine::{Engine, over_socket, prompt};
 use crate::place::{LOOK, PATIENCE};
 use crate::saved::held;
 use anyhow::{Context, Result, ensure};
-use engines::{Decoder, Done, Prefiller};
+use engines::{Done, Player, Role};
 use fleet::{BLOCKS, DECODE, Doors, Fleet, PREFILL, Plane, Victim};
 use kvasir_tests::client;
 use rand::seq::IndexedRandom;
@@ -56,12 +56,11 @@ async fn churn(plane: Plane) -> Result<()> {
     let (done, over) = (Arc::new(Done::default()), CancellationToken::new());
     let mut engines = JoinSet::new();
     let random = |salt: u64| ChaCha8Rng::seed_from_u64(seed.wrapping_mul(31).wrapping_add(salt));
-    let (doors, all) = (fleet.doors(), Arc::clone(&prompts));
-    let prefiller = Prefiller::new(doors.clone(), all, Arc::clone(&done), random(1));
-    engines.spawn(prefiller.work(over.clone()));
-    for salt in 2..4 {
-        let (doors, all) = (doors.clone(), Arc::clone(&prompts));
-        engines.spawn(Decoder::new(doors, all, Arc::clone(&done), random(salt)).work(over.clone()));
+    let doors = fleet.doors();
+    for (role, salt) in [(Role::Prefill, 1), (Role::Decode, 2), (Role::Decode, 3)] {
+        let (doors, prompts) = (doors.clone(), Arc::clone(&prompts));
+        let player = Player { role, doors, prompts, done: Arc::clone(&done), random: random(salt) };
+        engines.spawn(player.work(over.clone()));
     }
     let ended = kill_some(&mut fleet, &mut random(0), lasts).await;
     over.cancel();
