@@ -1,6 +1,7 @@
 //! The block manager of an agent, as processes over gRPC and a socket file: what engines save they get back, and the index
 //! knows which tier has it, whatever is killed.
 
+mod converted;
 mod engine;
 mod joined;
 mod kept;

@@ -99,11 +99,6 @@ impl<'a> Answers<'a> {
         &mut self.connection.reader
     }
 
-    /// The connection.
-    pub(super) const fn connection(&self) -> &Connection {
-        &self.connection
-    }
-
     /// Whether the owner's set has ended: its bytes are worth nothing.
     pub(super) fn is_fenced(&self) -> bool {
         self.guard.ended().is_some()

@@ -9,7 +9,7 @@ use crate::wire::Shard;
 use futures::future::join_all;
 use kvasir_blocks::BlockIdentity;
 use kvasir_proto::types::SequenceHash;
-use kvasir_tiers::manager::{Filled, Filling};
+use kvasir_tiers::manager::Filling;
 use kvasir_tiers::{Checksum, Summing};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -79,8 +79,9 @@ impl<'a> PartsFetch<'a> {
 
     /// Why no owner is asked, if none is.
     fn unreached(&self, fetched: &FetchedParts) -> FetchFault {
-        let first = fetched.peers.iter().find_map(|peer| peer.stopped.clone());
-        first.unwrap_or(FetchFault::Missing)
+        let stopped = fetched.peers.iter().filter_map(|peer| peer.stopped.clone());
+        let is_needed = |fault: &FetchFault| !matches!(fault, FetchFault::NotNeeded { .. });
+        stopped.filter(is_needed).next().unwrap_or(FetchFault::Missing)
     }
 
     /// Connects to all peers at the same time, and sorts them by how they split the heads.
