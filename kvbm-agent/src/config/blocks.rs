@@ -3,9 +3,7 @@
 use super::StorageOptions;
 use super::blocks_layout::{Layout, LayoutOptions};
 use super::blocks_peers::PeerOptions;
-use crate::blocks::{
-    ArenaBacking, BlocksConfig, DiskFile, SLOT_ALIGNMENT_BYTES, VolumePlace,
-};
+use crate::blocks::{ArenaBacking, BlocksConfig, DiskFile, SLOT_ALIGNMENT_BYTES, VolumePlace};
 use clap::{ArgAction, Args};
 use kvasir_blocks::manager::TierConfig;
 use kvasir_blocks::{BlockTier, EvictionPolicy, KvBlockManagerConfig};

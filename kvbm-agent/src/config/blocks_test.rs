@@ -202,7 +202,10 @@ fn what_is_missing_or_wrong_is_named_with_the_fix() {
         (&[layers, inner, "--blocks-tp-rank=1"], "blocks-tp-rank: is 1, the limit is 0"),
         (&[layers, inner, "--blocks-tp-size=2000"], "blocks-tp-size: is 2000, the limit is 1024"),
         (&[layers, inner, "--blocks-tp-replicas=2"], "blocks-tp-replicas: "),
-        (&[layers, inner, "--blocks-alignment=64"], "blocks-alignment: has no effect on contiguous"),
+        (
+            &[layers, inner, "--blocks-alignment=64"],
+            "blocks-alignment: has no effect on contiguous",
+        ),
         (
             &[layers, inner, "--blocks-form=layer-separate", "--blocks-alignment=48"],
             "blocks-alignment: is 48, which is not a power of two",
@@ -211,7 +214,10 @@ fn what_is_missing_or_wrong_is_named_with_the_fix() {
             &[layers, inner, "--blocks-form=layer-separate", "--blocks-alignment=8KiB"],
             "blocks-alignment: is 8192, the limit is 4096",
         ),
-        (&[layers, inner, "--blocks-form=x"], "\"x\" is not contiguous, layer-separate or outer-separate"),
+        (
+            &[layers, inner, "--blocks-form=x"],
+            "\"x\" is not contiguous, layer-separate or outer-separate",
+        ),
         (&[size, "--blocks-arena=x"], "\"x\" is not memfd, private, locked or a path from /"),
         (&[size, "--blocks-eviction=x"], "\"x\" is not lineage, lru or tinylfu"),
     ] {

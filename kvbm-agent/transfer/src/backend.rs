@@ -165,7 +165,9 @@ pub enum FetchFault {
     #[error("the peer has another layout or another part of the heads: its blocks come in parts")]
     OtherLayout,
     /// The peer holds none of the heads that blocks here have.
-    #[error("the peer holds part {number} of {count} of the heads, counted from 0, which is not needed here")]
+    #[error(
+        "the peer holds part {number} of {count} of the heads, counted from 0, which is not needed here"
+    )]
     NotNeeded {
         /// Its part.
         number: u32,

@@ -80,7 +80,8 @@ impl Rank {
                 for token in 0..BLOCK_SIZE {
                     for element in self.number * width..(self.number + 1) * width {
                         let place = ((layer * 2 + outer) * BLOCK_SIZE + token) * ELEMENTS + element;
-                        let mixed = (sequence ^ u64::from(place)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                        let mixed =
+                            (sequence ^ u64::from(place)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
                         bytes.extend_from_slice(&((mixed >> 40) as u16).to_le_bytes());
                     }
                 }

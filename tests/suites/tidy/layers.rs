@@ -251,7 +251,10 @@ const LAYERS: &[(&str, &str)] = &[
     ("kvbm-agent/transfer::convert", "part exchange"),
     ("kvbm-agent/transfer::wire", "kind error header rank description messages frames"),
     ("kvbm-agent/transfer::serve", "registrar shared sending connection owner"),
-    ("kvbm-agent/transfer::client", "config owners connection connections answers slots receive parts tcp"),
+    (
+        "kvbm-agent/transfer::client",
+        "config owners connection connections answers slots receive parts tcp",
+    ),
     ("kvbm-agent/tiers::disk", "error format file medium recover"),
     ("kvbm-agent/tiers::objects", "format volume"),
     (

@@ -73,7 +73,7 @@ impl<'a> Answers<'a> {
     }
 
     /// Sends requests up to the pipeline limit.
-    async fn ask(&mut self) -> Result<(), FetchFault> {
+    pub(super) async fn ask(&mut self) -> Result<(), FetchFault> {
         while self.asked.len() < REQUESTS_AHEAD_MAX {
             let Some(part) = self.parts.next() else { return Ok(()) };
             let left = self.deadline.saturating_duration_since(Instant::now());

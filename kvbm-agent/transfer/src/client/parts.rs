@@ -158,7 +158,10 @@ impl<'a> PartsFetch<'a> {
         let mut piece = Vec::new();
         while let Some(rest @ [_, ..]) = self.request.wanted.get(fetched.blocks.len()..) {
             let mut slot = slots.next(rest.len())?;
-            group.lanes.iter_mut().for_each(|lane| lane.identity = None);
+            for lane in &mut group.lanes {
+                lane.identity = None;
+                self.begin(lane, rest, fetched).await;
+            }
             // An owner whose set ends before the block is registered is replaced by another one.
             while let Some(lane) = group.lanes.iter_mut().find(|lane| !lane.is_ready()) {
                 self.part(lane, rest, (&mut slot, &mut piece), fetched).await?;
@@ -175,6 +178,28 @@ impl<'a> PartsFetch<'a> {
         Ok(())
     }
 
+    /// Asks the next owner of a part, if none is asked: all owners work at the same time.
+    async fn begin(
+        &self,
+        lane: &mut Lane<'a>,
+        rest: &'a [SequenceHash],
+        fetched: &mut FetchedParts,
+    ) {
+        while lane.source.is_none() {
+            let Some(candidate) = lane.candidates.pop_front() else { return };
+            let peer = candidate.peer;
+            fetched.ask(peer);
+            match self.source(candidate, rest) {
+                Ok(mut source) => {
+                    // If it fails, so does the receipt of the first part.
+                    drop(source.answers.ask().await);
+                    lane.source = Some(source);
+                }
+                Err(fenced) => fetched.stop(peer, fenced),
+            }
+        }
+    }
+
     /// Receives one part of the next block, from the first owner that has it.
     async fn part(
         &self,
@@ -185,19 +210,7 @@ impl<'a> PartsFetch<'a> {
     ) -> Result<(), FetchFault> {
         let mut fault = FetchFault::Missing;
         loop {
-            if lane.source.is_none() {
-                let Some(candidate) = lane.candidates.pop_front() else { return Err(fault) };
-                let peer = candidate.peer;
-                fetched.ask(peer);
-                match self.source(candidate, rest) {
-                    Ok(source) => lane.source = Some(source),
-                    Err(fenced) => {
-                        fetched.stop(peer, fenced.clone());
-                        fault = fenced;
-                        continue;
-                    }
-                }
-            }
+            self.begin(lane, rest, fetched).await;
             let Some(source) = &mut lane.source else { return Err(fault) };
             let received = source.receive(slot, piece).await;
             let peer = source.peer;

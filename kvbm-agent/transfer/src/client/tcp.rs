@@ -134,7 +134,8 @@ impl TransferBackend for TcpBackend {
             self.counters.fetched.add(fetched.blocks.len() as u64);
             self.counters.fetched_bytes.add(fetched.bytes);
             for (peer, from) in request.peers.iter().zip(&fetched.peers) {
-                let is_needed = |fault: &&FetchFault| !matches!(fault, FetchFault::NotNeeded { .. });
+                let is_needed =
+                    |fault: &&FetchFault| !matches!(fault, FetchFault::NotNeeded { .. });
                 if let Some(fault) = from.stopped.as_ref().filter(is_needed) {
                     self.count(peer, fault);
                 }

@@ -9,8 +9,11 @@ use std::slice::Iter;
 
 /// The one block of a slot.
 const BLOCK: [SlotId; 1] = [SlotId(0)];
-const LIMITS: CopyLimits =
-    CopyLimits { pieces_max: PART_PIECES_MAX as u64, ops_max: PART_PIECES_MAX, op_bytes_max: u64::MAX };
+const LIMITS: CopyLimits = CopyLimits {
+    pieces_max: PART_PIECES_MAX as u64,
+    ops_max: PART_PIECES_MAX,
+    op_bytes_max: u64::MAX,
+};
 
 /// Why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -4,7 +4,8 @@ use crate::convert::Exchange;
 use crate::counters::Disconnect;
 use crate::limits::{HELLO_TIMEOUT, LAST_WORD_TIMEOUT, VERSION};
 use crate::wire::{
-    BlockDescription, Fetch, FrameReader, Hello, Kind, Message, Refusal, RefusalCode, Welcome, WireError, write_all,
+    BlockDescription, Fetch, FrameReader, Hello, Kind, Message, Refusal, RefusalCode, Welcome,
+    WireError, write_all,
 };
 use kvasir_access::Role;
 use kvasir_process::access::Access;

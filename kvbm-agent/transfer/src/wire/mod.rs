@@ -18,8 +18,8 @@ pub use error::WireError;
 pub use frames::{FrameReader, write_all};
 pub use header::{HEADER_BYTES, Header};
 pub use kind::Kind;
-pub use rank::{RankBlock, Shard, form_number};
 pub use messages::{BlockHead, End, Fault, Fetch, Hello, Message, Refusal, RefusalCode, Welcome};
+pub use rank::{RankBlock, Shard, form_number};
 
 #[cfg(test)]
 mod wire_test;

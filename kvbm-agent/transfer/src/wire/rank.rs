@@ -41,10 +41,10 @@ impl RankBlock {
         parallel: TensorParallel,
     ) -> Result<Self, WireError> {
         let known = usize::try_from(form).ok().and_then(|at| FORMS.get(at)).copied();
-        let known = known.ok_or_else(|| WireError::field("form", format!("{form} is not known")))?;
-        let invalid = |error: &dyn Display| {
-            WireError::field("dimensions", format!("are invalid: {error}"))
-        };
+        let known =
+            known.ok_or_else(|| WireError::field("form", format!("{form} is not known")))?;
+        let invalid =
+            |error: &dyn Display| WireError::field("dimensions", format!("are invalid: {error}"));
         let block = BlockInSlot::new(known, config).map_err(|error| invalid(&error))?;
         let rank = Self { block, parallel };
         rank.set().map_err(|error| invalid(&error))?;

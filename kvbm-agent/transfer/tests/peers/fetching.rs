@@ -3,9 +3,9 @@ use crate::place::{
     verified,
 };
 use kvasir_process::access::Guard;
-use kvasir_transfer::{BlockDescription, FetchFault};
 use kvasir_transfer::limits::{UNTAKEN_TIMEOUT, VERSION};
 use kvasir_transfer::wire::{Fetch, FrameReader, Hello, Message};
+use kvasir_transfer::{BlockDescription, FetchFault};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;

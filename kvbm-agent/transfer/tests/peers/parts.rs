@@ -4,23 +4,34 @@ use crate::place::{
     Fetching, Memory, Serving, free_and_active, prompt, save_bytes, verified_bytes,
 };
 use crate::ranks::{BY_LAYER, BY_OUTER, CONTIGUOUS, Rank};
-use kvasir_blocks::{BlockIdentity, LayoutConfig, LayoutForm};
 use kvasir_blocks::sets::TensorParallel;
+use kvasir_blocks::{BlockIdentity, LayoutConfig, LayoutForm};
 use kvasir_process::access::Guard;
+use kvasir_tiers::manager::KvBlockManager;
 use kvasir_transfer::FetchFault;
 use kvasir_transfer::limits::{REQUEST_BLOCKS_MAX, UNTAKEN_TIMEOUT};
 use proptest::prelude::*;
 use proptest::sample::select;
+use std::net::SocketAddr;
+use std::sync::Arc;
 use tokio::runtime::Builder;
 
-/// An agent that has these blocks of its rank.
-async fn owner(rank: &Rank, memory: Memory, blocks: &[BlockIdentity]) -> Serving {
-    let manager = rank.manager(memory, blocks.len().max(1) as u32);
-    save_bytes(&manager, blocks, |block| rank.bytes_of(block));
-    Serving::described(&manager, rank.description(), UNTAKEN_TIMEOUT, Guard::default()).await
+/// An agent that has blocks of its rank.
+struct Source {
+    address: SocketAddr,
+    serving: Serving,
+    _manager: Arc<KvBlockManager>,
 }
 
-async fn owners(ranks: &[Rank], memory: Memory, blocks: &[BlockIdentity]) -> Vec<Serving> {
+async fn owner(rank: &Rank, memory: Memory, blocks: &[BlockIdentity]) -> Source {
+    let manager = rank.manager(memory, blocks.len().max(1) as u32);
+    save_bytes(&manager, blocks, |block| rank.bytes_of(block));
+    let (described, guard) = (rank.description(), Guard::default());
+    let serving = Serving::described(&manager, described, UNTAKEN_TIMEOUT, guard).await;
+    Source { address: serving.address, serving, _manager: manager }
+}
+
+async fn owners(ranks: &[Rank], memory: Memory, blocks: &[BlockIdentity]) -> Vec<Source> {
     let mut owners = Vec::new();
     for rank in ranks {
         owners.push(owner(rank, memory, blocks).await);
@@ -28,9 +39,9 @@ async fn owners(ranks: &[Rank], memory: Memory, blocks: &[BlockIdentity]) -> Vec
     owners
 }
 
-async fn stop(owners: Vec<Serving>) {
+async fn stop(owners: Vec<Source>) {
     for owner in owners {
-        owner.stop().await;
+        owner.serving.stop().await;
     }
 }
 
@@ -91,7 +102,7 @@ async fn a_peer_with_another_layout_is_told_from_others() {
     assert_eq!(free_and_active(&fetching.manager), (1, 0));
     // A restarted owner: the connection of before is of no use, and a new one is.
     let address = owner.address;
-    owner.stop().await;
+    owner.serving.stop().await;
     let gone = fetching.fetch_parts(&[address], &prompt(2, 1)).await;
     assert!(matches!(gone.stopped, Some(FetchFault::Lost(_))), "{gone:?}");
 }
@@ -131,7 +142,8 @@ async fn what_one_owner_lacks_stops_all_unless_another_one_has_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_blocks_are_converted_too() {
     let large = |rank: Rank| {
-        let config = LayoutConfig { page_size: 1 << 15, ..rank.config };
+        let inner_dim = rank.config.inner_dim * 4;
+        let config = LayoutConfig { page_size: 4_096, inner_dim, ..rank.config };
         Rank { config, ..rank }
     };
     let blocks = prompt(1, 2);

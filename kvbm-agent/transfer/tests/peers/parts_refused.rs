@@ -224,8 +224,8 @@ async fn an_owner_that_lies_about_its_layout_is_refused_by_the_field() {
         change(&mut fake.blocks);
         let (_, fetching) = fetching();
         let serve = async { fake.accept(1).await.closed().await };
-        let peers = [fake.address()];
-        let (fetched, ()) = join!(fetching.fetch_parts(&peers, &prompt(1, 1)), serve);
+        let (peers, blocks) = ([fake.address()], prompt(1, 1));
+        let (fetched, ()) = join!(fetching.fetch_parts(&peers, &blocks), serve);
         let fault = fetched.stopped.expect(text).to_string();
         assert!(fault.contains(text), "{text:?} in {fault}");
         assert_eq!(free_and_active(&fetching.manager), (SLOTS.into(), 0));

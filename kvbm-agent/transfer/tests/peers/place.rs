@@ -242,7 +242,11 @@ impl Fetching {
         self.backend.fetch(request).await
     }
 
-    pub async fn fetch_parts(&self, peers: &[SocketAddr], wanted: &[BlockIdentity]) -> FetchedParts {
+    pub async fn fetch_parts(
+        &self,
+        peers: &[SocketAddr],
+        wanted: &[BlockIdentity],
+    ) -> FetchedParts {
         self.fetch_parts_within(peers, wanted, PATIENCE).await
     }
 
