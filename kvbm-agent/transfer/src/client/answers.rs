@@ -127,7 +127,7 @@ pub(super) fn of_wire(error: WireError) -> FetchFault {
 }
 
 /// How a request ended, of which so many blocks came.
-fn of_end(end: &End, came: usize, wanted: usize) -> Result<(), FetchFault> {
+pub(super) fn of_end(end: &End, came: usize, wanted: usize) -> Result<(), FetchFault> {
     let unavailable = |text: &str| Err(FetchFault::Unavailable(text.to_owned()));
     if end.blocks as usize != came {
         let text = format!("{} blocks were sent, and {came} have arrived", end.blocks);

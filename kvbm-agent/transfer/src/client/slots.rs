@@ -56,7 +56,7 @@ impl<'a> Slots<'a> {
     }
 }
 
-fn of_commit(error: &CommitError) -> FetchFault {
+pub(super) fn of_commit(error: &CommitError) -> FetchFault {
     match error {
         CommitError::Session(_) => FetchFault::Ended,
         CommitError::Checksum { .. } | CommitError::Identity | CommitError::Register(_) => {
