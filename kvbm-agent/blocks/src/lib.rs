@@ -92,7 +92,7 @@ pub use gather::{CopyLimits, CopyOp, CopyPlan, CopyRank};
 pub use identity::{BlockIdentity, Checksum, Priority, SlotId};
 pub use inactive::EvictionPolicy;
 pub use layout::{
-    AnyLayout, BlockLayout, FullyContiguous, LayerSeparate, LayoutConfig, LayoutForm,
+    AnyLayout, BlockInSlot, BlockLayout, FullyContiguous, LayerSeparate, LayoutConfig, LayoutForm,
 };
 pub use lifecycle::{
     BlockState, CompleteBlock, MutableBlock, PartialBlock, QuarantinedBlock, RegisteredBlock,

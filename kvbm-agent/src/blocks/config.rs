@@ -1,4 +1,6 @@
 use crate::storage::StorageConfig;
+use kvasir_blocks::LayoutForm;
+use kvasir_blocks::sets::TensorParallel;
 use kvasir_process::access::Guard;
 use kvasir_process::text::ServerUrl;
 use kvasir_proto::hash::HASH_SCHEME;
@@ -66,10 +68,16 @@ pub struct LayoutDimensions {
     pub layers: u32,
     /// 2 for keys and values apart, else 1.
     pub outer_dim: u32,
-    /// Elements per token, layer and outer index.
+    /// Elements per token, layer and outer index, of one rank.
     pub inner_dim: u32,
     /// Bytes of an element.
     pub dtype_width_bytes: u32,
+    /// How layers, keys and values lie in a slot.
+    pub form: LayoutForm,
+    /// What they are aligned to in it.
+    pub alignment_bytes: u64,
+    /// Which part of each token the blocks hold.
+    pub parallel: TensorParallel,
 }
 
 /// Where other agents fetch blocks, and how this one connects to them.

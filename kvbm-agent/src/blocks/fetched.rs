@@ -8,7 +8,7 @@ use kvasir_proto::convert::PeerFetch;
 use kvasir_proto::pb;
 use kvasir_proto::types::SequenceHash;
 use kvasir_tiers::manager::{Filled, Session, SessionError};
-use kvasir_transfer::{FetchFault, FetchRequest, Fetched};
+use kvasir_transfer::{FetchFault, FetchRequest, Fetched, FetchedParts, PartsRequest};
 use std::time::Duration;
 use tokio::select;
 use tokio::time::Instant;
@@ -54,58 +54,138 @@ impl BlockManagerService {
         let began = Instant::now();
         let deadline = began + fetch.timeout;
         let session = &open.session;
-        let mut leading = self.leading(&fetch.sequences);
+        let leading = self.leading(&fetch.sequences);
         let there = fetch.sequences.get(..leading).unwrap_or_default();
         let _kept = Kept::new(session, there).map_err(of_session)?;
-        // They stay until the answer is there, so that none gives way to the next.
-        let mut blocks: Vec<Filled> = Vec::new();
-        let mut response = pb::FetchResponse::default();
-        for peer in &fetch.peers {
-            let wanted = fetch.sequences.get(leading..).unwrap_or_default();
-            if wanted.is_empty() {
-                break;
-            }
-            let request = FetchRequest { peer, wanted, into: session, deadline };
-            let Fetched { blocks: came, bytes, stopped, .. } =
-                self.peers.backend.fetch(request).await;
-            response.bytes += bytes;
-            response.peers.push(pb::FetchedFromPeer {
-                peer: peer.clone(),
-                blocks: u32::try_from(came.len()).unwrap_or(u32::MAX),
-                fault: stopped.as_ref().map_or(pb::BlockFault::Unspecified, fault).into(),
-                error: stopped.as_ref().map(FetchFault::to_string).unwrap_or_default(),
-            });
-            leading += came.len();
-            blocks.extend(came);
-            // What comes next may be here already.
-            leading += self.leading(fetch.sequences.get(leading..).unwrap_or_default());
-            if stopped.as_ref().is_some_and(is_ours) {
-                break;
-            }
-        }
-        if leading < fetch.sequences.len() {
-            let missing = pb::BlockFault::Missing.into();
-            response.fault = response.peers.last().map_or(missing, |last| last.fault);
-        }
-        let count = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
-        response.leading_blocks = count(leading);
-        response.fetched_blocks = count(blocks.len());
-        response.micros = micros(began.elapsed());
-        Ok(response)
+        let mut fetching = Fetching {
+            service: self,
+            fetch,
+            session,
+            deadline,
+            leading,
+            blocks: Vec::new(),
+            bytes: 0,
+            peers: Vec::new(),
+            others: Vec::new(),
+            stopped: None,
+        };
+        fetching.whole().await;
+        fetching.parts().await;
+        Ok(fetching.response(began))
     }
 }
 
-/// Whether no other peer would help.
-const fn is_ours(fault: &FetchFault) -> bool {
-    matches!(
-        fault,
-        FetchFault::TimedOut | FetchFault::NoRoom(_) | FetchFault::Ended | FetchFault::Busy { .. }
-    )
+/// A fetch that is under way.
+struct Fetching<'a> {
+    service: &'a BlockManagerService,
+    fetch: &'a PeerFetch,
+    session: &'a Session,
+    deadline: Instant,
+    /// How many blocks are here.
+    leading: usize,
+    /// What has come stays until the answer is there, so that none gives way to the next.
+    blocks: Vec<Filled>,
+    bytes: u64,
+    /// What came from each peer, in the order in which they were asked.
+    peers: Vec<pb::FetchedFromPeer>,
+    /// Peers with another layout.
+    others: Vec<String>,
+    /// Why the last fetch stopped.
+    stopped: Option<FetchFault>,
+}
+
+impl<'a> Fetching<'a> {
+    fn wanted(&self) -> &'a [SequenceHash] {
+        self.fetch.sequences.get(self.leading..).unwrap_or_default()
+    }
+
+    /// Whether another peer may help.
+    fn goes_on(&self) -> bool {
+        !self.wanted().is_empty() && !self.stopped.as_ref().is_some_and(FetchFault::is_ours)
+    }
+
+    /// Asks peers with the same layout in turn, each for what is still missing.
+    async fn whole(&mut self) {
+        for peer in &self.fetch.peers {
+            if !self.goes_on() {
+                return;
+            }
+            let (wanted, into, deadline) = (self.wanted(), self.session, self.deadline);
+            let request = FetchRequest { peer, wanted, into, deadline };
+            let Fetched { blocks, bytes, stopped, .. } =
+                self.service.peers.backend.fetch(request).await;
+            if stopped == Some(FetchFault::OtherLayout) {
+                self.others.push(peer.clone());
+                continue;
+            }
+            self.peers.push(from_peer(peer, blocks.len(), stopped.as_ref()));
+            self.take(blocks, bytes, stopped);
+        }
+    }
+
+    /// Asks those with another layout together: one may have what another one lacks.
+    async fn parts(&mut self) {
+        if self.others.is_empty() || !self.goes_on() {
+            return;
+        }
+        let peers = std::mem::take(&mut self.others);
+        let (wanted, into, deadline) = (self.wanted(), self.session, self.deadline);
+        let request = PartsRequest { peers: &peers, wanted, into, deadline };
+        let FetchedParts { blocks, bytes, peers: from, stopped, .. } =
+            self.service.peers.backend.fetch_parts(request).await;
+        let from = peers.iter().zip(&from);
+        let from = from.map(|(peer, from)| from_peer(peer, from.blocks, from.stopped.as_ref()));
+        self.peers.extend(from);
+        self.take(blocks, bytes, stopped);
+    }
+
+    fn take(&mut self, blocks: Vec<Filled>, bytes: u64, stopped: Option<FetchFault>) {
+        self.bytes += bytes;
+        self.leading += blocks.len();
+        self.blocks.extend(blocks);
+        self.stopped = stopped;
+        // What comes next may be here already.
+        self.leading += self.service.leading(self.wanted());
+    }
+
+    fn response(self, began: Instant) -> pb::FetchResponse {
+        let missing = pb::BlockFault::Missing;
+        let why = if self.wanted().is_empty() {
+            pb::BlockFault::Unspecified
+        } else {
+            self.stopped.as_ref().map_or(missing, fault)
+        };
+        pb::FetchResponse {
+            leading_blocks: count(self.leading),
+            fetched_blocks: count(self.blocks.len()),
+            bytes: self.bytes,
+            micros: micros(began.elapsed()),
+            fault: why.into(),
+            peers: self.peers,
+        }
+    }
+}
+
+fn from_peer(peer: &str, blocks: usize, stopped: Option<&FetchFault>) -> pb::FetchedFromPeer {
+    pb::FetchedFromPeer {
+        peer: peer.to_owned(),
+        blocks: count(blocks),
+        fault: stopped.map_or(pb::BlockFault::Unspecified, fault).into(),
+        error: stopped.map(FetchFault::to_string).unwrap_or_default(),
+    }
+}
+
+fn count(value: usize) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
 }
 
 const fn fault(fault: &FetchFault) -> pb::BlockFault {
     match fault {
-        FetchFault::Missing => pb::BlockFault::Missing,
+        FetchFault::Missing | FetchFault::OtherPart | FetchFault::NoOwner { .. } => {
+            pb::BlockFault::Missing
+        }
+        // Nothing is wanted of it.
+        FetchFault::NotNeeded { .. } => pb::BlockFault::Unspecified,
         FetchFault::Corrupt(_) => pb::BlockFault::Corrupt,
         FetchFault::TimedOut => pb::BlockFault::TimedOut,
         FetchFault::NoRoom(_) => pb::BlockFault::Limit,
@@ -113,6 +193,7 @@ const fn fault(fault: &FetchFault) -> pb::BlockFault {
         FetchFault::Busy { .. } => pb::BlockFault::Busy,
         FetchFault::Lost(_)
         | FetchFault::Refused(_)
+        | FetchFault::OtherLayout
         | FetchFault::Fenced
         | FetchFault::Unavailable(_) => pb::BlockFault::Peer,
     }

@@ -9,6 +9,7 @@ use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::hash::HASH_SCHEME;
 use kvasir_tiers::manager::KvBlockManager;
 use kvasir_transfer::serve::OwnerConfig;
+use kvasir_transfer::wire::form_number;
 use kvasir_transfer::{
     BlockDescription, ClientConfig, Owner, TcpBackend, TransferBackend, TransferCounters,
     TransferMetrics,
@@ -93,8 +94,7 @@ fn described(
     WorkerAddress { partition, .. }: &WorkerAddress,
 ) -> BlockDescription {
     let (model, tenant) = (partition.model().to_owned(), partition.tenant().to_owned());
-    let dimensions = config.dimensions;
-    BlockDescription {
+    let mut described = BlockDescription {
         model,
         tenant,
         hash_scheme: HASH_SCHEME.to_owned(),
@@ -102,9 +102,18 @@ fn described(
         block_bytes: config.block_bytes as u64,
         dtype: config.dtype.clone(),
         layout: config.layout.clone(),
-        layers: dimensions.map_or(0, |at| at.layers),
-        outer_dim: dimensions.map_or(0, |at| at.outer_dim),
-        inner_dim: dimensions.map_or(0, |at| at.inner_dim),
-        dtype_width_bytes: dimensions.map_or(0, |at| at.dtype_width_bytes),
+        ..Default::default()
+    };
+    if let Some(at) = config.dimensions {
+        described.layers = at.layers;
+        described.outer_dim = at.outer_dim;
+        described.inner_dim = at.inner_dim;
+        described.dtype_width_bytes = at.dtype_width_bytes;
+        described.form = form_number(at.form);
+        described.alignment_bytes = at.alignment_bytes;
+        described.tp_rank = at.parallel.rank;
+        described.tp_size = at.parallel.size;
+        described.tp_replicas = at.parallel.replicas;
     }
+    described
 }

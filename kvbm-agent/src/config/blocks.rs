@@ -1,18 +1,17 @@
 //! Options of the block manager.
 
 use super::StorageOptions;
+use super::blocks_layout::{Layout, LayoutOptions};
 use super::blocks_peers::PeerOptions;
-use crate::blocks::{
-    ArenaBacking, BlocksConfig, DiskFile, LayoutDimensions, SLOT_ALIGNMENT_BYTES, VolumePlace,
-};
+use crate::blocks::{ArenaBacking, BlocksConfig, DiskFile, SLOT_ALIGNMENT_BYTES, VolumePlace};
 use clap::{ArgAction, Args};
 use kvasir_blocks::manager::TierConfig;
-use kvasir_blocks::{BlockTier, EvictionPolicy, KvBlockManagerConfig, LayoutConfig};
+use kvasir_blocks::{BlockTier, EvictionPolicy, KvBlockManagerConfig};
 use kvasir_process::config::ConfigError;
 use kvasir_process::options::{ProcessConfig, positive};
 use kvasir_process::text::{self, ByteCount, ServerUrl, Span};
 use kvasir_proto::convert::WorkerAddress;
-use kvasir_proto::limits::{NAME_BYTES_MAX, WORKER_RANKS_MAX};
+use kvasir_proto::limits::WORKER_RANKS_MAX;
 use kvasir_proto::types::DpRank;
 use kvasir_tiers::manager::ManagerConfig;
 use serde::{Serialize, Serializer};
@@ -34,30 +33,10 @@ pub struct BlocksOptions {
     /// block's size, too: blocks-bytes, or blocks-layers and blocks-inner-dim
     #[arg(long, value_name = "BYTES")]
     pub blocks_host_bytes: Option<ByteCount>,
-    /// Bytes of one block, a multiple of block-size
-    #[arg(long, value_name = "BYTES")]
-    pub blocks_bytes: Option<ByteCount>,
-    /// Layers of the model: with blocks-inner-dim in place of blocks-bytes. A block then has layers x block-size x
-    /// inner-dim x dtype-bytes x outer-dim bytes
-    #[arg(long, value_name = "COUNT")]
-    pub blocks_layers: Option<u32>,
-    /// Elements of a token, in one layer and of one of keys and values: heads times their width
-    #[arg(long, value_name = "COUNT")]
-    pub blocks_inner_dim: Option<u32>,
-    /// 2 for keys and values, 1 where one tensor has both (MLA)
-    #[arg(long, value_name = "COUNT", default_value_t = 2)]
-    pub blocks_outer_dim: u32,
-    /// Bytes of an element: 1, 2, 4, 8 or 16
-    #[arg(long, value_name = "BYTES", default_value_t = 2)]
-    pub blocks_dtype_bytes: u32,
-    /// What elements are, such as bfloat16. Blocks on disk and in volumes are found only by agents with the same model,
-    /// tenant, sizes, blocks-dtype and blocks-layout
-    #[arg(long, value_name = "NAME", default_value = "")]
-    pub blocks_dtype: String,
-    /// How the bytes of a block lie, in the engine's words, such as layers-first or a parallel rank: engines that differ in
-    /// it must not share blocks
-    #[arg(long, value_name = "NAME", default_value = "")]
-    pub blocks_layout: String,
+    /// What a block consists of.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub layout: LayoutOptions,
     /// The memory: memfd (shared memory that engines of the same user map), a path that begins with / (the same with a file, best
     /// below /dev/shm), private (engines read and write over gRPC), or locked (private, and never on a swap device)
     #[arg(long, value_name = "KIND", default_value_t = ArenaSpec(ArenaBacking::Memfd))]
@@ -244,10 +223,15 @@ impl BlocksOptions {
         (process, is_insecure): (&ProcessConfig, bool),
     ) -> Result<Option<BlocksConfig>, ConfigError> {
         let Some(host_bytes) = self.blocks_host_bytes else { return self.check_off() };
-        let (layout, dimensions) = self.layout(block_size)?;
-        let block_bytes = usize::try_from(layout.block_bytes()).unwrap_or(usize::MAX);
+        let Layout { config, form, dimensions, description } = self.layout.check(block_size)?;
+        let mut tiers = KvBlockManagerConfig::new(config);
+        tiers.form = form;
+        let block = tiers.block().map_err(|error| {
+            // It was made once already.
+            ConfigError::invalid("blocks-layers", error.to_string())
+        })?;
+        let block_bytes = usize::try_from(block.bytes()).unwrap_or(usize::MAX);
         let blocks = |field, bytes: ByteCount| blocks_of(field, bytes, block_bytes);
-        let mut tiers = KvBlockManagerConfig::new(layout);
         let mut add = |tier, count, offers_min| {
             let eviction = self.blocks_eviction.0;
             let config = TierConfig { eviction, offers_min, ..TierConfig::new(count) };
@@ -272,9 +256,9 @@ impl BlocksOptions {
             manager: self.manager(tiers)?,
             block_bytes,
             dimensions,
-            dtype: checked_name("blocks-dtype", &self.blocks_dtype)?,
-            layout: checked_name("blocks-layout", &self.blocks_layout)?,
-            description: self.description(address, block_size, block_bytes)?,
+            dtype: self.layout.blocks_dtype.clone(),
+            layout: self.layout.blocks_layout.clone(),
+            description: described(address, &description),
             arena: self.blocks_arena.0.clone(),
             disk: disk.map(|(disk, _)| disk),
             volume: volume.map(|(volume, _)| volume),
@@ -288,9 +272,6 @@ impl BlocksOptions {
     /// Without memory nothing else makes sense.
     fn check_off(&self) -> Result<Option<BlocksConfig>, ConfigError> {
         let set = [
-            ("blocks-bytes", self.blocks_bytes.is_some()),
-            ("blocks-layers", self.blocks_layers.is_some()),
-            ("blocks-inner-dim", self.blocks_inner_dim.is_some()),
             ("blocks-disk", self.blocks_disk.is_some()),
             ("blocks-disk-bytes", self.blocks_disk_bytes.is_some()),
             ("blocks-volume", self.blocks_volume.is_some()),
@@ -300,6 +281,7 @@ impl BlocksOptions {
             ("storage-events", self.storage.storage_events),
         ];
         let first = set.iter().find(|(_, is_set)| *is_set).map(|(field, _)| *field);
+        let first = self.layout.first_set().or(first);
         match first.or_else(|| self.peers.first_set()) {
             None => Ok(None),
             Some(field) => {
@@ -307,74 +289,6 @@ impl BlocksOptions {
                 Err(ConfigError::invalid(field, why))
             }
         }
-    }
-
-    /// What blocks consist of, and whether their parts are known.
-    fn layout(
-        &self,
-        block_size: u32,
-    ) -> Result<(LayoutConfig, Option<LayoutDimensions>), ConfigError> {
-        let whole = LayoutConfig {
-            num_blocks: 1,
-            num_layers: 1,
-            outer_dim: 1,
-            page_size: block_size,
-            inner_dim: 1,
-            dtype_width_bytes: 1,
-            alignment_bytes: 1,
-            base_offset_bytes: 0,
-        };
-        let (layout, dimensions) = match (
-            self.blocks_bytes,
-            self.blocks_layers,
-            self.blocks_inner_dim,
-        ) {
-            (Some(ByteCount(bytes)), None, None) => {
-                let inner_dim = bytes / (block_size as usize).max(1);
-                let inner_dim = u32::try_from(inner_dim).unwrap_or_default();
-                let is_whole = bytes == inner_dim as usize * block_size as usize;
-                if inner_dim == 0 || !is_whole {
-                    let why = format!(
-                        "is {bytes}, must be a multiple of block-size, {block_size}, of less than 4 GiB each"
-                    );
-                    return Err(ConfigError::invalid("blocks-bytes", why));
-                }
-                (LayoutConfig { inner_dim, ..whole }, None)
-            }
-            (None, Some(layers), Some(inner_dim)) => {
-                let (outer_dim, dtype_width_bytes) =
-                    (self.blocks_outer_dim, self.blocks_dtype_bytes);
-                let dimensions =
-                    LayoutDimensions { layers, outer_dim, inner_dim, dtype_width_bytes };
-                let num_layers = layers;
-                let layout =
-                    LayoutConfig { num_layers, outer_dim, inner_dim, dtype_width_bytes, ..whole };
-                (layout, Some(dimensions))
-            }
-            (Some(_), _, _) => {
-                let why =
-                    "does not go with blocks-layers and blocks-inner-dim: leave it or them out";
-                return Err(ConfigError::invalid("blocks-bytes", why));
-            }
-            (None, _, _) => {
-                let why =
-                    "is required with blocks-host-bytes, or blocks-layers and blocks-inner-dim are";
-                return Err(ConfigError::invalid("blocks-bytes", why));
-            }
-        };
-        layout.validate().map_err(|error| {
-            let text = error.to_string();
-            let names = [
-                ("num_layers", "blocks-layers"),
-                ("outer_dim", "blocks-outer-dim"),
-                ("inner_dim", "blocks-inner-dim"),
-                ("dtype_width_bytes", "blocks-dtype-bytes"),
-            ];
-            let named = names.iter().find(|(name, _)| text.contains(name));
-            let (name, field) = named.copied().unwrap_or(("", "blocks-layers"));
-            ConfigError::invalid(field, text.trim_start_matches(name).trim_start())
-        })?;
-        Ok((layout, dimensions))
     }
 
     fn disk(&self) -> Result<Option<(DiskFile, ByteCount)>, ConfigError> {
@@ -415,39 +329,12 @@ impl BlocksOptions {
             ..ManagerConfig::new(blocks)
         })
     }
-
-    /// What the bytes of blocks mean: agents that differ in it never see each other's.
-    fn description(
-        &self,
-        WorkerAddress { partition, .. }: &WorkerAddress,
-        block_size: u32,
-        block_bytes: usize,
-    ) -> Result<String, ConfigError> {
-        let (model, tenant) = (partition.model(), partition.tenant());
-        let dtype = checked_name("blocks-dtype", &self.blocks_dtype)?;
-        let layout = checked_name("blocks-layout", &self.blocks_layout)?;
-        let parts = match (self.blocks_layers, self.blocks_inner_dim) {
-            (Some(layers), Some(inner_dim)) => {
-                let (outer_dim, width) = (self.blocks_outer_dim, self.blocks_dtype_bytes);
-                format!(", {layers} layers of {outer_dim} x {inner_dim} elements of {width} bytes")
-            }
-            _ => String::new(),
-        };
-        Ok(format!(
-            "model {model:?}, tenant {tenant:?}, {block_size} tokens and {block_bytes} bytes a block{parts}, dtype \
-             {dtype:?}, layout {layout:?}"
-        ))
-    }
 }
 
-/// A word of the operator's.
-fn checked_name(field: &'static str, name: &str) -> Result<String, ConfigError> {
-    let (bytes, limit) = (name.len(), NAME_BYTES_MAX);
-    if bytes > limit || name.chars().any(char::is_control) {
-        let why = format!("must have {limit} bytes at most, and no control character");
-        return Err(ConfigError::invalid(field, why));
-    }
-    Ok(name.to_owned())
+/// What the bytes of blocks mean: agents that differ in it never see each other's.
+fn described(WorkerAddress { partition, .. }: &WorkerAddress, blocks: &str) -> String {
+    let (model, tenant) = (partition.model(), partition.tenant());
+    format!("model {model:?}, tenant {tenant:?}, {blocks}")
 }
 
 /// Two options that need one another.

@@ -1,5 +1,8 @@
 use super::*;
+use crate::blocks::LayoutDimensions;
 use crate::config::{PROGRAM, read};
+use kvasir_blocks::LayoutForm;
+use kvasir_blocks::sets::TensorParallel;
 use kvasir_process::config::Action;
 use std::ffi::OsString;
 use std::time::Duration;
@@ -66,11 +69,44 @@ fn a_block_is_stated_by_its_parts() {
     let parts = ["--blocks-layers=2", "--blocks-inner-dim=64", "--blocks-dtype=bfloat16"];
     let config = blocks(&parts);
     assert_eq!(config.block_bytes, 2 * 16 * 64 * 2 * 2);
-    let dimensions =
-        LayoutDimensions { layers: 2, outer_dim: 2, inner_dim: 64, dtype_width_bytes: 2 };
+    let dimensions = LayoutDimensions {
+        layers: 2,
+        outer_dim: 2,
+        inner_dim: 64,
+        dtype_width_bytes: 2,
+        form: LayoutForm::FullyContiguous,
+        alignment_bytes: 1,
+        parallel: TensorParallel::SINGLE,
+    };
     assert_eq!(config.dimensions, Some(dimensions));
     assert_eq!(counts(&config), [(BlockTier::Host, 128)]);
-    assert!(config.description.contains("dtype \"bfloat16\""), "{}", config.description);
+    // Disks of before have this name.
+    let expected = "model \"m\", tenant \"\", 16 tokens and 8192 bytes a block, 2 layers of 2 x 64 elements of 2 bytes, dtype \
+                    \"bfloat16\", layout \"\"";
+    assert_eq!(config.description, expected);
+}
+
+#[test]
+fn a_rank_and_a_form_of_layout_are_stated() {
+    let config = blocks(&[
+        "--blocks-layers=2",
+        "--blocks-inner-dim=10",
+        "--blocks-form=layer-separate",
+        "--blocks-alignment=1KiB",
+        "--blocks-tp-rank=5",
+        "--blocks-tp-size=8",
+        "--blocks-tp-replicas=2",
+    ]);
+    let dimensions = config.dimensions.expect("dimensions");
+    assert_eq!(dimensions.parallel, TensorParallel { rank: 5, size: 8, replicas: 2 });
+    assert_eq!(config.block_bytes, 2 << 10, "a layer has 640 bytes");
+    let expected = "2 layers of 2 x 10 elements of 2 bytes, layer-separate, aligned to 1024, part 2 of 4 of the heads";
+    assert!(config.description.contains(expected), "{}", config.description);
+    // Whoever holds the same heads has the same blocks.
+    let mla = ["--blocks-layers=2", "--blocks-inner-dim=10", "--blocks-tp-size=8"];
+    let mla = blocks(&[&mla[..], &["--blocks-tp-rank=3", "--blocks-tp-replicas=8"]].concat());
+    let single = blocks(&["--blocks-layers=2", "--blocks-inner-dim=10"]);
+    assert_eq!(mla.fingerprint(), single.fingerprint());
 }
 
 /// Whatever changes what bytes mean changes the name under which disks and volumes have them.
@@ -79,13 +115,17 @@ fn blocks_of_another_model_layout_or_dtype_have_another_fingerprint() {
     let parts = ["--blocks-layers=2", "--blocks-inner-dim=64"];
     let same = blocks(&parts).fingerprint();
     assert_eq!(same, blocks(&[&parts[..], &["--blocks-threads=9"]].concat()).fingerprint());
-    let others: [&[&str]; 8] = [
+    let others: [&[&str]; 12] = [
         &["--model=n"],
         &["--tenant=t"],
         &["--block-size=32"],
         &["--blocks-outer-dim=1"],
         &["--blocks-dtype=bfloat16"],
         &["--blocks-layout=layers-first"],
+        &["--blocks-form=layer-separate"],
+        &["--blocks-form=outer-separate"],
+        &["--blocks-tp-size=2"],
+        &["--blocks-tp-size=2", "--blocks-tp-rank=1"],
         &["--blocks-dtype-bytes=4"],
         &["--blocks-outer-dim=1", "--blocks-dtype-bytes=4"],
     ];
@@ -106,6 +146,7 @@ fn blocks_of_another_model_layout_or_dtype_have_another_fingerprint() {
 #[test]
 fn what_is_missing_or_wrong_is_named_with_the_fix() {
     let size = "--blocks-bytes=4KiB";
+    let [layers, inner] = ["--blocks-layers=2", "--blocks-inner-dim=4"];
     for (arguments, expected) in [
         (
             &[][..],
@@ -152,6 +193,30 @@ fn what_is_missing_or_wrong_is_named_with_the_fix() {
         (
             &[size, "--source=endpoint=tcp://a:1", "--consolidate", "--sources-max=1"],
             "sources-max: 1 is less than the 1 of source and the block manager",
+        ),
+        (
+            &[size, "--blocks-tp-size=2"],
+            "blocks-tp-size: needs blocks-layers and blocks-inner-dim in place of blocks-bytes",
+        ),
+        (&[layers, inner, "--blocks-tp-size=0"], "blocks-tp-size: must not be 0"),
+        (&[layers, inner, "--blocks-tp-rank=1"], "blocks-tp-rank: is 1, the limit is 0"),
+        (&[layers, inner, "--blocks-tp-size=2000"], "blocks-tp-size: is 2000, the limit is 1024"),
+        (&[layers, inner, "--blocks-tp-replicas=2"], "blocks-tp-replicas: "),
+        (
+            &[layers, inner, "--blocks-alignment=64"],
+            "blocks-alignment: has no effect on contiguous",
+        ),
+        (
+            &[layers, inner, "--blocks-form=layer-separate", "--blocks-alignment=48"],
+            "blocks-alignment: is 48, which is not a power of two",
+        ),
+        (
+            &[layers, inner, "--blocks-form=layer-separate", "--blocks-alignment=8KiB"],
+            "blocks-alignment: is 8192, the limit is 4096",
+        ),
+        (
+            &[layers, inner, "--blocks-form=x"],
+            "\"x\" is not contiguous, layer-separate or outer-separate",
         ),
         (&[size, "--blocks-arena=x"], "\"x\" is not memfd, private, locked or a path from /"),
         (&[size, "--blocks-eviction=x"], "\"x\" is not lineage, lru or tinylfu"),

@@ -4,6 +4,8 @@
 #[cfg_attr(not(feature = "blocks"), path = "blocks_absent.rs")]
 mod blocks;
 #[cfg(feature = "blocks")]
+mod blocks_layout;
+#[cfg(feature = "blocks")]
 mod blocks_peers;
 mod check;
 mod options;

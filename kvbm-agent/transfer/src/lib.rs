@@ -2,6 +2,7 @@
 //! slots of its own.
 //!
 //! - [`limits`]: all of them. [`wire`]: frames and messages, and what blocks are; pure but for reading and writing.
+//! - [`convert`]: which bytes of a block go where, where two agents have different layouts; pure, too.
 //! - [`counters`]: what happened. [`serve`]: the owner's side. [`client`]: who fetches.
 //! - [`backend`]: the trait of all ways to fetch; TCP is the one that there is.
 //!
@@ -10,12 +11,15 @@
 
 pub mod backend;
 pub mod client;
+pub mod convert;
 pub mod counters;
 pub mod limits;
 pub mod serve;
 pub mod wire;
 
-pub use backend::{FetchFault, FetchRequest, Fetched, TransferBackend};
+pub use backend::{
+    FetchFault, FetchRequest, Fetched, FetchedParts, PartsRequest, PeerParts, TransferBackend,
+};
 pub use client::{ClientConfig, TcpBackend};
 pub use counters::{TransferCounters, TransferMetrics};
 pub use serve::{Owner, OwnerError};

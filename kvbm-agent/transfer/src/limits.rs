@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Version of the wire format.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Maximum bytes of a frame's message. A decoded message takes less than 100 times that.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// Maximum sequence hashes of one request, which is the number of blocks that an owner holds per connection.
@@ -13,6 +13,8 @@ pub const REQUEST_BLOCKS_MAX: usize = 512;
 pub const REQUESTS_AHEAD_MAX: usize = 4;
 /// Maximum bytes of an error text.
 pub const TEXT_BYTES_MAX: usize = 1 << 10;
+/// Maximum stretches of a block that a plan of one connection has, 24 bytes each, where two agents have different layouts.
+pub const PART_PIECES_MAX: usize = 1 << 18;
 /// Maximum bytes of a name: model, tenant, worker, dtype, layout.
 pub const NAME_BYTES_MAX: usize = 256;
 /// Maximum bytes of the authorization.

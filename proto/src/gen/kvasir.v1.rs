@@ -4854,7 +4854,7 @@ pub struct BlockLayoutInfo {
     /// Tokens per block.
     #[prost(uint32, tag = "3")]
     pub page_size: u32,
-    /// Elements per token, layer and outer index.
+    /// Elements per token, layer and outer index, of this agent's tensor-parallel rank.
     #[prost(uint32, tag = "4")]
     pub inner_dim: u32,
     /// Bytes of an element.
@@ -5388,7 +5388,8 @@ pub struct FetchRequest {
     #[prost(bytes = "bytes", tag = "1")]
     pub session_id: ::prost::bytes::Bytes,
     /// Addresses of the agents' peer ports (--blocks-peer-listen; the label `blocks-peer` of their workers): `host:port`, `<http://host:port`>
-    /// or `<https://host:port`.> 1 to 8, each once; the first is asked first.
+    /// or `<https://host:port`.> 1 to 8, each once; the first is asked first. If they hold different parts of the heads, name one agent
+    /// at least for each part that is needed; further ones with the same part are asked if the first one fails.
     #[prost(string, repeated, tag = "2")]
     pub peers: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Sequence hashes of the prompt's blocks, in order, each once, 1 to 4,096.
@@ -5414,13 +5415,13 @@ pub struct FetchedFromPeer {
     /// Its address.
     #[prost(string, tag = "1")]
     pub peer: ::prost::alloc::string::String,
-    /// Blocks received from it.
+    /// Blocks received from it, or parts of blocks.
     #[prost(uint32, tag = "2")]
     pub blocks: u32,
-    /// Why the next block was not received; unspecified if all were.
+    /// Why the next block was not received; unspecified if all were, or if none is needed from this peer.
     #[prost(enumeration = "BlockFault", tag = "3")]
     pub fault: i32,
-    /// The same as text.
+    /// The reason as text.
     #[prost(string, tag = "4")]
     pub error: ::prost::alloc::string::String,
 }
@@ -5443,13 +5444,13 @@ pub struct FetchResponse {
     /// Of these, blocks fetched from peers.
     #[prost(uint32, tag = "2")]
     pub fetched_blocks: u32,
-    /// Bytes fetched from peers.
+    /// Bytes fetched from peers, those of parts of blocks that were not completed included.
     #[prost(uint64, tag = "3")]
     pub bytes: u64,
     /// Time that it took, in microseconds.
     #[prost(uint64, tag = "4")]
     pub micros: u64,
-    /// Why the block after the leading ones is missing, according to the last peer that was asked; unspecified if none is missing.
+    /// Why the block after the leading ones is missing, according to the last peers that were asked; unspecified if none is missing.
     #[prost(enumeration = "BlockFault", tag = "5")]
     pub fault: i32,
     /// One for each peer that was asked.
@@ -6413,8 +6414,10 @@ pub mod block_manager_client {
             self.inner.unary(req, path, codec).await
         }
         /// Fetches the blocks of a prompt that are in no tier here from other agents, into this agent's memory. Each block is verified
-        /// before it is registered. The session does not hold them: call Onboard. Peers are asked in turn, each for the blocks
-        /// that are still missing, until none is missing or the timeout expires. A cancelled call keeps the blocks received.
+        /// before it is registered. The session does not hold them: call Onboard. Peers with the same layout are asked in turn, each
+        /// for the blocks that are still missing. Then those with another layout or tensor-parallel size are asked together: a block is
+        /// registered once all parts of it that this agent needs have come. It ends when no block is missing or the timeout
+        /// expires. A cancelled call keeps the blocks received.
         pub async fn fetch(
             &mut self,
             request: impl tonic::IntoRequest<super::FetchRequest>,

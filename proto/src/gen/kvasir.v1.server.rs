@@ -1991,8 +1991,10 @@ pub mod block_manager_server {
             tonic::Status,
         >;
         /// Fetches the blocks of a prompt that are in no tier here from other agents, into this agent's memory. Each block is verified
-        /// before it is registered. The session does not hold them: call Onboard. Peers are asked in turn, each for the blocks
-        /// that are still missing, until none is missing or the timeout expires. A cancelled call keeps the blocks received.
+        /// before it is registered. The session does not hold them: call Onboard. Peers with the same layout are asked in turn, each
+        /// for the blocks that are still missing. Then those with another layout or tensor-parallel size are asked together: a block is
+        /// registered once all parts of it that this agent needs have come. It ends when no block is missing or the timeout
+        /// expires. A cancelled call keeps the blocks received.
         async fn fetch(
             &self,
             request: tonic::Request<crate::pb::FetchRequest>,

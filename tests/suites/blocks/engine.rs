@@ -16,6 +16,7 @@ use std::fs::{File, OpenOptions};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep, timeout};
@@ -74,8 +75,12 @@ pub fn bytes_of(sequence_hash: u64) -> Vec<u8> {
     bytes
 }
 
+/// What a block's bytes are, by its sequence hash.
+pub type Contents = Arc<dyn Fn(u64) -> Vec<u8> + Send + Sync>;
+
 pub struct Engine {
     pub client: Client,
+    contents: Contents,
     pub opened: pb::SessionOpened,
     /// Its end is the engine's.
     pub stream: Streaming<pb::OpenSessionResponse>,
@@ -84,11 +89,16 @@ pub struct Engine {
 }
 
 impl Engine {
-    pub async fn open(mut client: Client) -> Result<Self> {
+    pub async fn open(client: Client) -> Result<Self> {
+        Self::with(client, Arc::new(bytes_of)).await
+    }
+
+    /// One whose blocks have other bytes.
+    pub async fn with(mut client: Client, contents: Contents) -> Result<Self> {
         let request = pb::OpenSessionRequest {
             model: MODEL.to_owned(),
             name: "test".to_owned(),
-            block_bytes: Some(BLOCK_BYTES as u64),
+            block_bytes: Some(contents(0).len() as u64),
             dtype: Some("float16".to_owned()),
             ..Default::default()
         };
@@ -98,7 +108,7 @@ impl Engine {
             OpenOptions::new().read(true).write(true).open(&arena.path).context("the arena")
         };
         let arena = opened.arena.as_ref().map(open).transpose()?;
-        Ok(Self { client, opened, stream, arena })
+        Ok(Self { client, contents, opened, stream, arena })
     }
 
     pub fn session(&self) -> prost::bytes::Bytes {
@@ -139,7 +149,7 @@ impl Engine {
         let slots = self.allocate(locals.len() as u32).await?;
         let mut blocks = Vec::new();
         for (identity, slot) in identities(locals).into_iter().zip(slots) {
-            self.fill(slot, &bytes_of(identity.sequence_hash)).await?;
+            self.fill(slot, &(self.contents)(identity.sequence_hash)).await?;
             let identity = Some(identity);
             blocks.push(pb::CommitBlock { slot, identity, ..Default::default() });
         }
@@ -188,7 +198,7 @@ impl Engine {
         for (block, sequence) in held.iter().zip(&wanted) {
             let identity = block.identity.as_ref().context("an identity")?;
             ensure!(identity.sequence_hash == *sequence, "another block");
-            let expected = bytes_of(*sequence);
+            let expected = (self.contents)(*sequence);
             ensure!(self.read(block.slot).await? == expected, "wrong bytes of {sequence:016x}");
             if self.arena.is_some() {
                 ensure!(self.mapped(block).await? == expected, "wrong bytes of {sequence:016x}");
@@ -217,7 +227,7 @@ impl Engine {
         let verified = self.client.verify(request).await?.into_inner().blocks;
         let verified = verified.first().context("an answer")?;
         ensure!((verified.fault, verified.checksum) == (0, block.checksum), "{verified:?}");
-        let mut bytes = vec![0; BLOCK_BYTES];
+        let mut bytes = vec![0; self.opened.block_bytes as usize];
         let arena = self.arena.as_ref().context("shared memory")?;
         arena.read_exact_at(&mut bytes, self.offset(block.slot))?;
         Ok(bytes)

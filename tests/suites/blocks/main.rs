@@ -2,6 +2,7 @@
 //! knows which tier has it, whatever is killed.
 
 mod churn;
+mod converted;
 mod engine;
 mod joined;
 mod kept;

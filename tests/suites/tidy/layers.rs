@@ -247,10 +247,14 @@ const LAYERS: &[(&str, &str)] = &[
         "error memory metrics records waiters convert config counters leases shared feed executors relay session \
          onboard fill lend driver block_manager",
     ),
-    ("kvbm-agent/transfer", "limits wire counters backend serve client"),
-    ("kvbm-agent/transfer::wire", "kind error header description messages frames"),
+    ("kvbm-agent/transfer", "limits wire convert counters backend serve client"),
+    ("kvbm-agent/transfer::convert", "part exchange"),
+    ("kvbm-agent/transfer::wire", "kind error header rank description messages frames"),
     ("kvbm-agent/transfer::serve", "registrar shared sending connection owner"),
-    ("kvbm-agent/transfer::client", "config owners connection receive tcp"),
+    (
+        "kvbm-agent/transfer::client",
+        "config owners connection connections answers slots receive parts tcp",
+    ),
     ("kvbm-agent/tiers::disk", "error format file medium recover"),
     ("kvbm-agent/tiers::objects", "format volume"),
     (
@@ -286,7 +290,7 @@ const LAYERS: &[(&str, &str)] = &[
         "kvbm-agent/blocks",
         "planted tier identity layout events inactive store lifecycle pool plan gate manager sets gather simulation_test",
     ),
-    ("kvbm-agent/blocks::layout", "error config contiguous separate form"),
+    ("kvbm-agent/blocks::layout", "error config contiguous separate form in_slot"),
     ("kvbm-agent/blocks::events", "event manager handles"),
     ("kvbm-agent/blocks::inactive", "lists sketch lru frequency lineage"),
     ("kvbm-agent/blocks::store", "config error slot stats pins slots held"),

@@ -28,20 +28,39 @@ impl CopyPlan {
         destinations: &[CopyRank<'_>],
         limits: &CopyLimits,
     ) -> Result<Self, CopyError> {
-        if limits.op_bytes_max == 0 {
-            return Err(CopyError::Limit { limit: "op_bytes_max", max: 0 });
-        }
         side::check(sources, destinations)?;
         let mut pairs = Vec::new();
         for destination in destinations {
             choose(sources, destination, &mut pairs)?;
+        }
+        Self::of_pairs(&pairs, limits)
+    }
+
+    /// Plans what one source has of what one destination needs: the part that this source has in the plan of all of them. It
+    /// is empty if the source has nothing of it.
+    ///
+    /// # Errors
+    /// As for [`CopyPlan::new`], except that other parts may be missing.
+    pub fn part(
+        source: CopyRank<'_>,
+        destination: CopyRank<'_>,
+        limits: &CopyLimits,
+    ) -> Result<Self, CopyError> {
+        side::check(&[source], &[destination])?;
+        let pair = Pair::new(source, destination);
+        Self::of_pairs(pair.as_slice(), limits)
+    }
+
+    fn of_pairs(pairs: &[Pair<'_>], limits: &CopyLimits) -> Result<Self, CopyError> {
+        if limits.op_bytes_max == 0 {
+            return Err(CopyError::Limit { limit: "op_bytes_max", max: 0 });
         }
         let pieces = pairs.iter().map(Pair::pieces).fold(0, u64::saturating_add);
         if pieces > limits.pieces_max {
             return Err(CopyError::Limit { limit: "pieces_max", max: limits.pieces_max });
         }
         let mut plan = Self { ops: Vec::new(), bytes: 0 };
-        for pair in &pairs {
+        for pair in pairs {
             pair.each(|op| plan.push(op, limits))?;
         }
         Ok(plan)

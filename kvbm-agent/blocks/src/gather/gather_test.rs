@@ -405,6 +405,25 @@ fn check(case: &Case) {
         check_block(&to, &op.destination);
     }
     assert_eq!(plan.bytes(), bytes);
+    let (from_all, to_all) = (of(&read), of(&write));
+    for destination in &to_all {
+        let rank = destination.layout.tensor_parallel().rank;
+        for source in &from_all {
+            let part = CopyPlan::part(*source, *destination, &limits).expect("a part");
+            let holder = source.layout.tensor_parallel().rank;
+            let is_its = |op: &&CopyOp| op.source.rank == holder && op.destination.rank == rank;
+            let expected: u64 = plan.ops().iter().filter(is_its).map(|op| op.bytes).sum();
+            // Who is not chosen among those that hold the same heads has the same part.
+            assert!(expected == 0 || part.bytes() == expected, "{source:?}");
+            for op in part.ops() {
+                let at = &from[holder as usize].bytes[op.source.allocation as usize];
+                let read = &at[index(op.source.offset)..index(op.source.offset + op.bytes)];
+                let to = &written[rank as usize][op.destination.allocation as usize];
+                let offset = op.destination.offset;
+                assert!(to[index(offset)..index(offset + op.bytes)] == *read, "another part");
+            }
+        }
+    }
     for destination in &destinations {
         let rank = destination.layout.tensor_parallel().rank as usize;
         let mut expected: Vec<Vec<u8>> = destination.bytes.clone();

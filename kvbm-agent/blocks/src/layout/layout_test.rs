@@ -196,6 +196,26 @@ fn enumerated(config: &LayoutConfig, form: usize) -> Vec<((u32, u32, u32), Regio
     found
 }
 
+/// region = 40; two of them = 80, aligned = 128; each by itself, aligned = 64.
+#[test]
+fn a_block_in_a_slot_has_its_allocations_one_behind_the_other() {
+    let of = |form| BlockInSlot::new(form, SMALL).expect("a block");
+    let full = of(LayoutForm::FullyContiguous);
+    assert_eq!((full.bytes(), full.padding()), (160, vec![]), "the slot is aligned, not its end");
+    let by_block = of(LayoutForm::LayerSeparate(LayerOrder::BlockContiguous));
+    assert_eq!((by_block.bytes(), by_block.allocation_stride()), (256, 128));
+    assert_eq!(by_block.padding(), [80..128, 208..256]);
+    let by_outer = of(LayoutForm::LayerSeparate(LayerOrder::OuterContiguous));
+    assert_eq!((by_outer.bytes(), by_outer.allocation_stride()), (256, 128));
+    assert_eq!(by_outer.padding(), [40..64, 104..128, 168..192, 232..256]);
+    let tight = LayoutConfig { alignment_bytes: 1, base_offset_bytes: 0, ..SMALL };
+    let tight = BlockInSlot::new(LayoutForm::LayerSeparate(LayerOrder::BlockContiguous), tight);
+    assert_eq!(tight.expect("a block").padding(), []);
+    let huge = LayoutConfig { alignment_bytes: 1 << 63, ..SMALL };
+    let refused = BlockInSlot::new(LayoutForm::LayerSeparate(LayerOrder::BlockContiguous), huge);
+    assert_eq!(refused, Err(LayoutError::Overflow { field: "total_bytes" }));
+}
+
 prop_compose! {
     fn configs()(
         num_blocks in 1u32..7,
@@ -237,5 +257,29 @@ proptest! {
                 }
             }
         }
+    }
+
+    /// Each byte of a slot is in one region, or in the padding.
+    #[test]
+    fn regions_and_padding_cover_a_slot(config in configs(), form in 0..3_usize) {
+        let form = [
+            LayoutForm::FullyContiguous,
+            LayoutForm::LayerSeparate(LayerOrder::BlockContiguous),
+            LayoutForm::LayerSeparate(LayerOrder::OuterContiguous),
+        ][form];
+        let block = BlockInSlot::new(form, config).expect("a block");
+        let mut covered = vec![0; usize::try_from(block.bytes()).expect("it is small")];
+        let mut cover = |from: u64, to: u64| {
+            (from..to).for_each(|at| covered[usize::try_from(at).expect("it is small")] += 1);
+        };
+        for layer in 0..config.num_layers {
+            for outer in 0..config.outer_dim {
+                let at = block.layout().region(0, layer, outer).expect("a region");
+                let start = u64::from(at.allocation) * block.allocation_stride() + at.offset;
+                cover(start, start + at.bytes);
+            }
+        }
+        block.padding().iter().for_each(|at| cover(at.start, at.end));
+        prop_assert!(covered.iter().all(|times| *times == 1));
     }
 }

@@ -7,6 +7,7 @@ mod config;
 mod contiguous;
 mod error;
 mod form;
+mod in_slot;
 mod separate;
 
 #[cfg(test)]
@@ -16,6 +17,7 @@ pub use config::LayoutConfig;
 pub use contiguous::FullyContiguous;
 pub use error::LayoutError;
 pub use form::{AnyLayout, LayoutForm};
+pub use in_slot::BlockInSlot;
 pub use separate::{LayerOrder, LayerSeparate};
 
 use std::fmt::Debug;

@@ -1,6 +1,6 @@
 use crate::gate::GateConfig;
 use crate::inactive::EvictionPolicy;
-use crate::layout::{LayoutConfig, LayoutError};
+use crate::layout::{BlockInSlot, LayoutConfig, LayoutError, LayoutForm};
 use crate::plan::LaneLimits;
 use crate::store::{DuplicatePolicy, PoolConfig, PoolConfigError};
 use crate::tier::BlockTier;
@@ -61,6 +61,8 @@ impl TierConfig {
 pub struct KvBlockManagerConfig {
     /// How blocks lie in memory; `num_blocks` is each tier's own. Its `page_size` is the tokens of a block.
     pub layout: LayoutConfig,
+    /// How the parts of a block lie in its slot.
+    pub form: LayoutForm,
     /// The tiers that there are.
     pub tiers: BTreeMap<BlockTier, TierConfig>,
     /// Events that wait for their reader.
@@ -70,11 +72,12 @@ pub struct KvBlockManagerConfig {
 }
 
 impl KvBlockManagerConfig {
-    /// One without tiers, with room for 65,536 events.
+    /// One without tiers, of contiguous blocks, with room for 65,536 events.
     #[must_use]
     pub const fn new(layout: LayoutConfig) -> Self {
         let gate = GateConfig::DEFAULT;
-        Self { layout, tiers: BTreeMap::new(), queued_events_max: 65_536, gate }
+        let form = LayoutForm::FullyContiguous;
+        Self { layout, form, tiers: BTreeMap::new(), queued_events_max: 65_536, gate }
     }
 
     /// Adds a tier.
@@ -82,6 +85,14 @@ impl KvBlockManagerConfig {
     pub fn with_tier(mut self, tier: BlockTier, config: TierConfig) -> Self {
         self.tiers.insert(tier, config);
         self
+    }
+
+    /// A block in its slot.
+    ///
+    /// # Errors
+    /// [`LayoutError`] if the layout is not accepted.
+    pub fn block(&self) -> Result<BlockInSlot, LayoutError> {
+        BlockInSlot::new(self.form, self.layout)
     }
 
     /// The layout of one tier.

@@ -3,7 +3,7 @@ use super::{Found, KvBlockManagerConfig, TierConfig, TierPool};
 use crate::events::{EventManager, EventStats};
 use crate::gate::{Gate, GateInputs, GateVerdict};
 use crate::identity::Priority;
-use crate::layout::FullyContiguous;
+use crate::layout::{BlockInSlot, FullyContiguous};
 use crate::lifecycle::RegisteredBlock;
 use crate::plan::{
     AnyTier, FrequencyFilter, LaneStats, Offered, Outcome, Plan, Route, Settled, TierBlock,
@@ -37,6 +37,7 @@ pub struct ManagerStats {
 #[derive(Debug)]
 pub struct KvBlockManagerState {
     config: KvBlockManagerConfig,
+    block: BlockInSlot,
     events: Arc<EventManager>,
     pools: BTreeMap<BlockTier, TierPool>,
     plan: Mutex<Plan>,
@@ -49,11 +50,11 @@ impl KvBlockManagerState {
     /// # Errors
     /// [`ConfigError`] names what is refused.
     pub fn new(config: KvBlockManagerConfig) -> Result<Self, ConfigError> {
-        config.layout.validate()?;
+        let block = config.block()?;
         let events = EventManager::new(config.queued_events_max);
         let mut pools = BTreeMap::new();
         for (tier, at) in &config.tiers {
-            at.validate(*tier, config.layout.block_bytes())?;
+            at.validate(*tier, block.bytes())?;
             if let Some(layout) = config.layout_of(*tier) {
                 FullyContiguous::new(layout)?;
             }
@@ -63,15 +64,21 @@ impl KvBlockManagerState {
         if pools.is_empty() {
             return Err(ConfigError::NoTier);
         }
-        let plan = Mutex::new(lanes(&config, &pools));
+        let plan = Mutex::new(lanes(&config, block.bytes(), &pools));
         let gate = Mutex::new(Gate::new(config.gate));
-        Ok(Self { config, events, pools, plan, gate })
+        Ok(Self { config, block, events, pools, plan, gate })
     }
 
     /// What it was made from.
     #[must_use]
     pub const fn config(&self) -> &KvBlockManagerConfig {
         &self.config
+    }
+
+    /// A block in its slot.
+    #[must_use]
+    pub const fn block(&self) -> &BlockInSlot {
+        &self.block
     }
 
     /// What is registered where, and what changed.
@@ -199,7 +206,7 @@ impl KvBlockManagerState {
         prefill_wait: Duration,
         now: Duration,
     ) -> GateVerdict {
-        let block_bytes = self.config.layout.block_bytes();
+        let block_bytes = self.block.bytes();
         let lane = self.plan.lock().stats().get(&route).copied().unwrap_or_default();
         let inputs = GateInputs {
             route,
@@ -224,9 +231,13 @@ impl KvBlockManagerState {
 }
 
 /// Lanes in both directions between each tier and the next one that there is.
-fn lanes(config: &KvBlockManagerConfig, pools: &BTreeMap<BlockTier, TierPool>) -> Plan {
+fn lanes(
+    config: &KvBlockManagerConfig,
+    block_bytes: u64,
+    pools: &BTreeMap<BlockTier, TierPool>,
+) -> Plan {
     let mut plan = Plan::new();
-    let mut lanes = Lanes { plan: &mut plan, config };
+    let mut lanes = Lanes { plan: &mut plan, config, block_bytes };
     for (upper, lower) in pools.values().zip(pools.values().skip(1)) {
         match (upper, lower) {
             (TierPool::Device(upper), TierPool::Host(lower)) => lanes.add(upper, lower),
@@ -244,11 +255,12 @@ fn lanes(config: &KvBlockManagerConfig, pools: &BTreeMap<BlockTier, TierPool>) -
 struct Lanes<'a> {
     plan: &'a mut Plan,
     config: &'a KvBlockManagerConfig,
+    block_bytes: u64,
 }
 
 impl Lanes<'_> {
     fn add<U: AnyTier, L: AnyTier>(&mut self, upper: &BlockPool<U>, lower: &BlockPool<L>) {
-        let bytes = self.config.layout.block_bytes();
+        let bytes = self.block_bytes;
         let tier = |tier| self.config.tiers.get(&tier).copied().unwrap_or(TierConfig::new(1));
         let (above, below) = (tier(U::TIER), tier(L::TIER));
         let hashes = (below.blocks as usize).saturating_mul(FILTER_HASHES_PER_BLOCK);

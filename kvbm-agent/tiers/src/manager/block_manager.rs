@@ -65,8 +65,8 @@ impl KvBlockManager {
     /// # Errors
     /// [`StartError`] names what does not fit.
     pub fn start(config: ManagerConfig, storages: &TierStorages) -> Result<Self, StartError> {
-        storages.check(&config)?;
         let state = KvBlockManagerState::new(config.blocks.clone())?;
+        storages.check(&config, state.block().bytes())?;
         let host = storages.host.as_ref().map(|host| &host.arena);
         let memory = EngineMemory::new(&state, storages.device.as_ref(), host);
         let shared = Shared::new(config, state, memory.ok_or(StartError::NoMemory)?);

@@ -117,8 +117,7 @@ impl TierStorages {
     }
 
     /// Checks that each configured tier has a storage of its size, and no storage is without its tier.
-    pub(super) fn check(&self, config: &ManagerConfig) -> Result<(), StartError> {
-        let block_bytes = config.blocks.layout.block_bytes();
+    pub(super) fn check(&self, config: &ManagerConfig, block_bytes: u64) -> Result<(), StartError> {
         for tier in BlockTier::ALL {
             let (sizes, of_tier) = (self.sizes(tier), config.blocks.tiers.get(&tier));
             let ((slots, there), blocks) = match (sizes, of_tier) {

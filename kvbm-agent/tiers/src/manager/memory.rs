@@ -7,12 +7,14 @@ use kvasir_blocks::{
     BlockIdentity, BlockPool, BlockTier, Device, Exhausted, Host, KvBlockManagerState,
     MutableBlock, Priority, RegisterError, Registration, SlotId, TierBlock,
 };
-use kvasir_memory::{AccessError, Arena, ReadSlot};
+use kvasir_memory::{AccessError, Arena, ReadSlot, WriteSlot};
 use kvasir_proto::types::SequenceHash;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes that are copied at a time where a slot is no slice.
 const PIECE_BYTES: usize = 16 << 10;
+const ZEROS: [u8; PIECE_BYTES] = [0; PIECE_BYTES];
 
 /// What became of a committed block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,6 +52,8 @@ enum Pool {
 pub(super) struct EngineMemory {
     pool: Pool,
     pub(super) arena: Arc<Arena>,
+    /// Bytes of a slot that are no block's.
+    padding: Vec<Range<usize>>,
 }
 
 impl EngineMemory {
@@ -64,7 +68,10 @@ impl EngineMemory {
             (None, Some(pool)) => (Pool::Host(pool.clone()), host?),
             (None, None) => return None,
         };
-        Some(Self { pool, arena: Arc::clone(arena) })
+        let index = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
+        let padding = state.block().padding().into_iter();
+        let padding = padding.map(|at| index(at.start)..index(at.end)).collect();
+        Some(Self { pool, arena: Arc::clone(arena), padding })
     }
 
     pub(super) const fn tier(&self) -> BlockTier {
@@ -72,6 +79,22 @@ impl EngineMemory {
             Pool::Device(_) => BlockTier::Device,
             Pool::Host(_) => BlockTier::Host,
         }
+    }
+
+    /// Whether slots have bytes that are no block's.
+    pub(super) const fn has_padding(&self) -> bool {
+        !self.padding.is_empty()
+    }
+
+    /// Sets the padding of a slot to 0, so that equal blocks have equal bytes.
+    pub(super) fn clear_padding(&self, slot: &mut WriteSlot) -> Result<(), AccessError> {
+        for range in &self.padding {
+            for at in range.clone().step_by(PIECE_BYTES) {
+                let bytes = PIECE_BYTES.min(range.end - at);
+                slot.write(at, ZEROS.get(..bytes).unwrap_or_default())?;
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn allocate(&self, count: usize) -> Result<Vec<Fresh>, Exhausted> {

@@ -251,8 +251,8 @@ impl Session {
         Ok(lease.writer.write(offset, bytes)?)
     }
 
-    /// Sums up the bytes of a leased slot and registers them as a block, which the session holds from then on. Blocks the
-    /// thread for as long as it takes to read the block.
+    /// Sets the padding of a leased slot to 0, sums up its bytes and registers them as a block, which the session holds from
+    /// then on. Blocks the thread for as long as it takes to read the block.
     ///
     /// # Errors
     /// [`CommitError`]. Unless the lease is over, the slot stays leased.
@@ -270,10 +270,12 @@ impl Session {
 
     fn try_commit(&self, slot: SlotId, commit: &Commit) -> Result<Committed, CommitError> {
         let shared = self.shared();
-        let Lease { writer, block, deadline, .. } = self.take_lease(slot)?;
+        let Lease { mut writer, block, deadline, .. } = self.take_lease(slot)?;
+        let cleared = shared.memory.clear_padding(&mut writer);
         // From here on nobody writes the slot through this process.
         let reader = writer.into_read();
-        let found = sum(&reader, shared.block_bytes(), commit.identity.sequence);
+        let bytes = shared.block_bytes();
+        let found = cleared.and_then(|()| sum(&reader, bytes, commit.identity.sequence));
         drop(reader);
         let checked = found.map_err(|error| unreadable_slot(slot, &error)).and_then(|found| {
             match commit.checksum.filter(|stated| *stated != found) {

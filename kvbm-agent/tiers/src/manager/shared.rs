@@ -84,7 +84,7 @@ impl Shared {
 
     /// Bytes of a block.
     pub(super) fn block_bytes(&self) -> usize {
-        usize::try_from(self.state.config().layout.block_bytes()).unwrap_or(usize::MAX)
+        usize::try_from(self.state.block().bytes()).unwrap_or(usize::MAX)
     }
 
     /// Offers a block of the engines' memory to the tier below, if that is wished.

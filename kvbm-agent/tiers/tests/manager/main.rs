@@ -11,6 +11,7 @@
 mod audit;
 mod engine;
 mod feed;
+mod filled;
 mod gate;
 mod hang;
 mod limits;

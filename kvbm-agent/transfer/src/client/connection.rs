@@ -1,8 +1,12 @@
 use super::config::ClientConfig;
 use super::owners::{OwnerSeat, Owners};
 use crate::backend::FetchFault;
+use crate::convert::{Exchange, shard_of};
 use crate::limits::{HELLO_TIMEOUT, OWNER_BLOCKS_MAX, VERSION};
-use crate::wire::{FrameReader, Hello, Kind, Message, Refusal, RefusalCode, WireError, write_all};
+use crate::wire::{
+    BlockDescription, FrameReader, Hello, Kind, Message, Refusal, RefusalCode, Shard, Welcome,
+    WireError, write_all,
+};
 use kvasir_blocks::sets::{ImportError, RemoteBlockSet, SerializedBlockLayout};
 use kvasir_proto::types::WorkerId;
 use kvasir_tls::{DialError, Stream};
@@ -12,6 +16,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::Poll;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 use tonic::codegen::http::Uri;
 
@@ -20,6 +25,10 @@ use tonic::codegen::http::Uri;
 pub(super) struct Connection {
     pub(super) reader: FrameReader<Stream>,
     pub(super) set: RemoteBlockSet,
+    /// What the owner sends of each block.
+    pub(super) exchange: Exchange,
+    /// The part of the heads that its blocks hold.
+    pub(super) shard: Shard,
     /// The next request's number.
     pub(super) next_request: u64,
     /// When it was last used.
@@ -47,7 +56,9 @@ impl Connection {
         })?;
         let reader = FrameReader::new(stream, config.blocks.block_bytes);
         let greeted = timeout(HELLO_TIMEOUT, greet(config, peer, reader)).await;
-        let (reader, set) = greeted.map_err(|_late| late())??;
+        let Greeted { mut reader, set, blocks } = greeted.map_err(|_late| late())??;
+        let (exchange, shard) = agree(blocks, config.blocks.clone()).await?;
+        reader.expect_blocks_of(exchange.payload_bytes(config.blocks.block_bytes));
         // Who it is, only its address proves, over TLS: a name that a peer states could be another one's.
         let owner = WorkerId::new(peer).map_err(|error| FetchFault::Refused(error.to_string()))?;
         let seat = owners.connect(owner);
@@ -58,7 +69,8 @@ impl Connection {
             return Err(FetchFault::Refused(text));
         }
         let used_at = Instant::now();
-        Ok(Self { reader, set, next_request: 0, used_at, _seat: seat, _place: place })
+        let next_request = 0;
+        Ok(Self { reader, set, exchange, shard, next_request, used_at, _seat: seat, _place: place })
     }
 
     pub(super) async fn send(&mut self, message: &Message) -> Result<(), WireError> {
@@ -83,11 +95,34 @@ fn may_see_tokens(peer: &str) -> bool {
         .is_ok_and(|peer| peer.scheme_str() == Some("https") || peer.host().is_some_and(is_local))
 }
 
+/// What the owner sends of each block, and which part of the heads it has.
+async fn agree(
+    owner: BlockDescription,
+    receiver: BlockDescription,
+) -> Result<(Exchange, Shard), FetchFault> {
+    let refused = |error: &dyn ToString| FetchFault::Refused(error.to_string());
+    let shard = shard_of(&owner).map_err(|error| refused(&error))?;
+    if owner == receiver {
+        return Ok((Exchange::Whole, shard));
+    }
+    let planned = spawn_blocking(move || Exchange::new(&owner, &receiver)).await;
+    // A panic is in the log.
+    let planned = planned.map_err(|_panic| FetchFault::Lost("the agent failed".to_owned()))?;
+    Ok((planned.map_err(|error| refused(&error))?, shard))
+}
+
+/// What an owner has said.
+struct Greeted {
+    reader: FrameReader<Stream>,
+    set: SerializedBlockLayout,
+    blocks: BlockDescription,
+}
+
 async fn greet(
     config: &ClientConfig,
     peer: &str,
     mut reader: FrameReader<Stream>,
-) -> Result<(FrameReader<Stream>, SerializedBlockLayout), FetchFault> {
+) -> Result<Greeted, FetchFault> {
     let hello = Message::Hello(Hello {
         version: VERSION,
         authorization: authorization(config, peer),
@@ -103,7 +138,8 @@ async fn greet(
     };
     match answer {
         Some(Message::Welcome(welcome)) if welcome.version == VERSION => {
-            Ok((reader, SerializedBlockLayout(welcome.set)))
+            let Welcome { set, blocks, .. } = welcome;
+            Ok(Greeted { reader, set: SerializedBlockLayout(set), blocks })
         }
         Some(Message::Welcome(welcome)) => {
             let text = format!("version is {}, and this agent speaks {VERSION}", welcome.version);

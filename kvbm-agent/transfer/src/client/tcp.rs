@@ -1,29 +1,28 @@
 //! The backend that fetches over TCP.
 
+use super::answers::Answers;
 use super::config::ClientConfig;
 use super::connection::Connection;
-use super::owners::Owners;
+use super::connections::Connections;
+use super::parts::PartsFetch;
 use super::receive::Receiving;
-use crate::backend::{FetchFault, FetchRequest, Fetched, TransferBackend};
+use super::slots::Slots;
+use crate::backend::{
+    FetchFault, FetchRequest, Fetched, FetchedParts, PartsRequest, TransferBackend,
+};
+use crate::convert::{Exchange, shard_of};
 use crate::counters::TransferCounters;
-use crate::limits::{CLIENT_CONNECTIONS_MAX, IDLE_CONNECTIONS_MAX, REUSE_TIMEOUT};
 use crate::serve::NoRegistrar;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kvasir_blocks::sets::{BlockSetRegistry, Registrar};
-use parking_lot::Mutex;
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use tokio::sync::Semaphore;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout_at;
 
 /// Fetches over TCP. Connections are reused; each serves one fetch at a time, with several pipelined requests.
 #[derive(Debug)]
 pub struct TcpBackend {
-    config: ClientConfig,
-    owners: Arc<Owners>,
-    places: Arc<Semaphore>,
-    idle: Mutex<BTreeMap<String, Vec<Connection>>>,
+    connections: Connections,
     counters: Arc<TransferCounters>,
 }
 
@@ -35,59 +34,27 @@ impl TcpBackend {
         registry: BlockSetRegistry,
         counters: Arc<TransferCounters>,
     ) -> Self {
-        let places = Arc::new(Semaphore::new(CLIENT_CONNECTIONS_MAX));
-        Self { config, owners: Owners::new(registry), places, idle: Mutex::default(), counters }
-    }
-
-    /// A connection that was used before and is not too old.
-    fn take_idle(&self, peer: &str) -> Option<Connection> {
-        let mut idle = self.idle.lock();
-        let of_peer = idle.get_mut(peer)?;
-        let found = of_peer.pop();
-        if of_peer.is_empty() {
-            idle.remove(peer);
-        }
-        found.filter(|at| at.used_at.elapsed() < REUSE_TIMEOUT && at.set.is_live())
-    }
-
-    fn put_idle(&self, peer: &str, mut connection: Connection) {
-        connection.used_at = Instant::now();
-        let mut idle = self.idle.lock();
-        drop_expired(&mut idle);
-        let of_peer = idle.entry(peer.to_owned()).or_default();
-        if of_peer.len() < IDLE_CONNECTIONS_MAX {
-            of_peer.push(connection);
-        }
-    }
-
-    async fn connect(&self, peer: &str) -> Result<Connection, FetchFault> {
-        // What they have imported counts among all that may be.
-        drop_expired(&mut self.idle.lock());
-        let place = || Arc::clone(&self.places).try_acquire_owned().ok();
-        let place = place().or_else(|| {
-            // What is not in use gives way.
-            self.close_idle();
-            place()
-        });
-        let place = place.ok_or(FetchFault::Busy { max: CLIENT_CONNECTIONS_MAX })?;
-        Connection::open(&self.config, &self.owners, peer, place).await
+        Self { connections: Connections::new(config, registry), counters }
     }
 
     /// Fetches over one connection, until it stops.
     async fn fetch_over(
         &self,
-        mut connection: Connection,
+        connection: Connection,
         request: FetchRequest<'_>,
         fetched: &mut Fetched,
     ) -> Result<(), FetchFault> {
-        let bytes = usize::try_from(self.config.blocks.block_bytes).unwrap_or(usize::MAX);
-        let mut receiving = Receiving::new(&mut connection, request, bytes);
-        let ended = receiving.run(fetched).await;
+        if connection.exchange != Exchange::Whole {
+            self.connections.put_idle(request.peer, connection);
+            return Err(FetchFault::OtherLayout);
+        }
+        let mut answers = Answers::new(connection, request.wanted, request.deadline)?;
+        let block_bytes = self.connections.block_bytes();
+        let slots = Slots::new(request.into, block_bytes);
+        let ended = Receiving::new(&mut answers, slots, block_bytes).run(fetched).await;
         // Else something of an answer may be under way on it.
-        let is_clean = receiving.is_clean(&ended);
-        drop(receiving);
-        if is_clean {
-            self.put_idle(request.peer, connection);
+        if let Some(connection) = answers.into_clean(&ended) {
+            self.connections.put_idle(request.peer, connection);
         }
         ended
     }
@@ -97,7 +64,7 @@ impl TcpBackend {
         request: FetchRequest<'_>,
         fetched: &mut Fetched,
     ) -> Result<(), FetchFault> {
-        if let Some(connection) = self.take_idle(request.peer) {
+        if let Some(connection) = self.connections.take_idle(request.peer) {
             let ended = self.fetch_over(connection, request, fetched).await;
             // The owner may have closed it meanwhile, for its age or since it was restarted: then nothing has come.
             let is_stale = matches!(ended, Err(FetchFault::Lost(_) | FetchFault::Fenced));
@@ -105,8 +72,27 @@ impl TcpBackend {
                 return ended;
             }
         }
-        let connection = self.connect(request.peer).await?;
+        let connection = self.connections.connect(request.peer).await?;
         self.fetch_over(connection, request, fetched).await
+    }
+
+    async fn run_parts(
+        &self,
+        request: PartsRequest<'_>,
+        fetched: &mut FetchedParts,
+    ) -> Result<(), FetchFault> {
+        let own = shard_of(&self.connections.config().blocks);
+        let own = own.map_err(|error| FetchFault::Refused(error.to_string()))?;
+        PartsFetch::new(&self.connections, request, own).run(fetched).await
+    }
+
+    /// Counts why a fetch from a peer stopped.
+    fn count(&self, peer: &str, fault: &FetchFault) {
+        self.counters.stop(fault.as_str());
+        if let FetchFault::Corrupt(why) = fault {
+            self.counters.corrupt.add(1);
+            tracing::error!(peer, why, "a peer sent a wrong block, refused");
+        }
     }
 }
 
@@ -121,17 +107,37 @@ impl TransferBackend for TcpBackend {
 
     fn fetch<'a>(&'a self, request: FetchRequest<'a>) -> BoxFuture<'a, Fetched> {
         async move {
-            self.counters.fetches.add(1);
             let mut fetched = Fetched::default();
             let ended = timeout_at(request.deadline, self.run(request, &mut fetched)).await;
             fetched.stopped = ended.unwrap_or(Err(FetchFault::TimedOut)).err();
+            // It goes on with its parts.
+            if fetched.stopped == Some(FetchFault::OtherLayout) {
+                return fetched;
+            }
+            self.counters.fetches.add(1);
             self.counters.fetched.add(fetched.blocks.len() as u64);
             self.counters.fetched_bytes.add(fetched.bytes);
             if let Some(fault) = &fetched.stopped {
-                self.counters.stop(fault.as_str());
-                if let FetchFault::Corrupt(why) = fault {
-                    self.counters.corrupt.add(1);
-                    tracing::error!(peer = request.peer, why, "a peer sent a wrong block, refused");
+                self.count(request.peer, fault);
+            }
+            fetched
+        }
+        .boxed()
+    }
+
+    fn fetch_parts<'a>(&'a self, request: PartsRequest<'a>) -> BoxFuture<'a, FetchedParts> {
+        async move {
+            let mut fetched = FetchedParts::of(request.peers.len());
+            let ended = timeout_at(request.deadline, self.run_parts(request, &mut fetched)).await;
+            fetched.end(ended.unwrap_or(Err(FetchFault::TimedOut)));
+            self.counters.fetches.add(request.peers.len() as u64);
+            self.counters.fetched.add(fetched.blocks.len() as u64);
+            self.counters.fetched_bytes.add(fetched.bytes);
+            for (peer, from) in request.peers.iter().zip(&fetched.peers) {
+                let is_needed =
+                    |fault: &&FetchFault| !matches!(fault, FetchFault::NotNeeded { .. });
+                if let Some(fault) = from.stopped.as_ref().filter(is_needed) {
+                    self.count(peer, fault);
                 }
             }
             fetched
@@ -140,15 +146,6 @@ impl TransferBackend for TcpBackend {
     }
 
     fn close_idle(&self) {
-        let idle = std::mem::take(&mut *self.idle.lock());
-        drop(idle);
+        self.connections.close_idle();
     }
-}
-
-/// Closes idle connections that are too old or whose set has ended.
-fn drop_expired(idle: &mut BTreeMap<String, Vec<Connection>>) {
-    for of_peer in idle.values_mut() {
-        of_peer.retain(|at| at.used_at.elapsed() < REUSE_TIMEOUT && at.set.is_live());
-    }
-    idle.retain(|_, of_peer| !of_peer.is_empty());
 }

@@ -1,9 +1,11 @@
-use super::sending::Sending;
+use super::sending::{Asked, Sending};
 use super::shared::Shared;
+use crate::convert::Exchange;
 use crate::counters::Disconnect;
 use crate::limits::{HELLO_TIMEOUT, LAST_WORD_TIMEOUT, VERSION};
 use crate::wire::{
-    Fetch, FrameReader, Hello, Kind, Message, Refusal, RefusalCode, Welcome, WireError, write_all,
+    BlockDescription, Fetch, FrameReader, Hello, Kind, Message, Refusal, RefusalCode, Welcome,
+    WireError, write_all,
 };
 use kvasir_access::Role;
 use kvasir_process::access::Access;
@@ -14,6 +16,7 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::select;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tonic::codegen::http::header::AUTHORIZATION;
@@ -69,6 +72,8 @@ pub(super) struct Connection<'a> {
     headers: HeaderMap,
     peer: Arc<Peer>,
     sending: Sending,
+    /// What the peer is sent of each block.
+    exchange: Exchange,
     /// A block may be partly sent: then no other frame can follow.
     is_sending: bool,
 }
@@ -79,7 +84,8 @@ impl<'a> Connection<'a> {
         // Peers send no blocks.
         let reader = FrameReader::new(socket, 0);
         let (headers, sending) = (HeaderMap::new(), Sending::default());
-        Self { owner, reader, access, headers, peer, sending, is_sending: false }
+        let (exchange, is_sending) = (Exchange::Whole, false);
+        Self { owner, reader, access, headers, peer, sending, exchange, is_sending }
     }
 
     /// Serves until the connection is idle and older than `age`, or `stop` is cancelled.
@@ -177,13 +183,31 @@ impl<'a> Connection<'a> {
         }
         // First, so that nobody learns what the blocks are who may not have them.
         self.let_in()?;
-        self.owner.config.blocks.agree(&hello.blocks).map_err(|differs| {
-            Refused(Disconnect::Description, RefusalCode::Description, differs.to_string())
-        })?;
+        self.exchange = self.agree(hello.blocks).await?;
         let worker = self.owner.config.worker.as_str().to_owned();
         let set = self.owner.set.serialize().0;
-        let welcome = Message::Welcome(Welcome { version: VERSION, worker, set });
+        let blocks = self.owner.config.blocks.clone();
+        let welcome = Message::Welcome(Welcome { version: VERSION, worker, set, blocks });
         self.send(&welcome).await.map_err(|error| Stop::Ended(lost(&error, Disconnect::Untaken)))
+    }
+
+    /// What a peer with these blocks is sent.
+    async fn agree(&self, theirs: BlockDescription) -> Result<Exchange, Refused> {
+        let ours = self.owner.config.blocks.clone();
+        // Most peers have the same layout, which costs nothing.
+        let agreed = if ours == theirs {
+            Ok(Exchange::Whole)
+        } else {
+            let planned = spawn_blocking(move || Exchange::new(&ours, &theirs)).await;
+            // A panic is in the log.
+            planned.map_err(|_panic| {
+                let text = "the agent failed".to_owned();
+                Refused(Disconnect::Description, RefusalCode::Description, text)
+            })?
+        };
+        agreed.map_err(|error| {
+            Refused(Disconnect::Description, RefusalCode::Description, error.to_string())
+        })
     }
 
     /// Checks the caller's rights. It is called for each request, because identities may change.
@@ -205,7 +229,10 @@ impl<'a> Connection<'a> {
         self.owner.counters.serve_requests.add(1);
         let limit = Duration::from_millis(fetch.timeout_ms.into());
         let deadline = Instant::now() + limit;
-        let sent = self.sending.send(self.owner, self.reader.io(), fetch, deadline);
+        let sent = {
+            let asked = Asked { fetch, exchange: &self.exchange, deadline };
+            self.sending.send(self.owner, self.reader.io(), asked)
+        };
         self.is_sending = true;
         match timeout_at(deadline, sent).await {
             Ok(Ok(())) => {

@@ -1,4 +1,5 @@
 use super::shared::Shared;
+use crate::convert::{Exchange, PartPlan};
 use crate::limits::{INLINE_BYTES_MAX, ONBOARD_BLOCKS_MAX, WRITE_BLOCKS_MAX, WRITE_BYTES_MAX};
 use crate::wire::{BlockHead, End, Fault, Fetch, Message, write_all};
 use kvasir_blocks::sets::{Access, AccessError, Fence};
@@ -9,15 +10,31 @@ use kvasir_tiers::manager::{
     HeldBlock, Loan, OnboardRequest, ReadError, Session, SessionError, StopReason,
 };
 use std::io::{self, IoSlice};
+use std::sync::Arc;
 use tokio::io::AsyncWrite;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
-/// Sends the blocks of requests in order. It keeps buffers for copies of blocks that other processes may write: at most
-/// [`WRITE_BYTES_MAX`] of them, unless one block is larger.
+/// A request, and what its peer is sent of each block.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) fetch: &'a Fetch,
+    pub(super) exchange: &'a Exchange,
+    pub(super) deadline: Instant,
+}
+
+/// Sends the blocks of requests in order. It keeps buffers for copies of blocks that other processes may write, and for parts of
+/// blocks: at most [`WRITE_BYTES_MAX`] of each, unless one block is larger.
 #[derive(Debug, Default)]
 pub(super) struct Sending {
-    copies: Vec<Vec<u8>>,
+    buffers: Vec<Buffers>,
+}
+
+/// Buffers of one block.
+#[derive(Debug, Default)]
+struct Buffers {
+    copy: Vec<u8>,
+    part: Vec<u8>,
 }
 
 /// The blocks that a request holds. Dropping it releases them.
@@ -37,8 +54,28 @@ impl Drop for Holds<'_> {
 /// A verified block, ready to be sent.
 struct Verified {
     loan: Loan,
-    copy: Vec<u8>,
+    buffers: Buffers,
+    is_part: bool,
     checksum: Checksum,
+}
+
+impl Verified {
+    /// Verifies a block, and gathers the part that a peer needs, with a checksum of its own.
+    fn new(loan: Loan, mut buffers: Buffers, plan: Option<&PartPlan>) -> Result<Self, ReadError> {
+        let mut checksum = loan.verify(&mut buffers.copy)?;
+        if let Some(plan) = plan {
+            let Buffers { copy, part } = &mut buffers;
+            plan.gather(loan.bytes(copy), part);
+            checksum = Checksum::of(loan.identity().sequence.0, part);
+        }
+        Ok(Self { loan, buffers, is_part: plan.is_some(), checksum })
+    }
+
+    /// What is sent.
+    fn bytes(&self) -> &[u8] {
+        let Buffers { copy, part } = &self.buffers;
+        if self.is_part { part } else { self.loan.bytes(copy) }
+    }
 }
 
 impl Sending {
@@ -47,11 +84,10 @@ impl Sending {
         &mut self,
         owner: &Shared,
         to: &mut W,
-        fetch: &Fetch,
-        deadline: Instant,
+        asked: Asked<'_>,
     ) -> io::Result<()> {
-        let mut sent = 0;
-        let fault = self.send_blocks(owner, to, fetch, deadline, &mut sent).await?;
+        let (mut sent, fetch) = (0, asked.fetch);
+        let fault = self.send_blocks(owner, to, asked, &mut sent).await?;
         let blocks = u32::try_from(sent).unwrap_or(u32::MAX);
         let end = Message::End(End { request: fetch.request, blocks, fault: fault.into() });
         write_all(to, &mut [IoSlice::new(&end.frame(0))]).await
@@ -61,31 +97,33 @@ impl Sending {
         &mut self,
         owner: &Shared,
         to: &mut W,
-        fetch: &Fetch,
-        deadline: Instant,
+        asked: Asked<'_>,
         sent: &mut usize,
     ) -> io::Result<Fault> {
         let session = &owner.session;
-        let wanted: Vec<_> = fetch.sequences.iter().copied().map(SequenceHash).collect();
+        if asked.exchange.is_nothing() {
+            return Ok(Fault::Missing);
+        }
+        let wanted: Vec<_> = asked.fetch.sequences.iter().copied().map(SequenceHash).collect();
         // All that is in memory is held from now on: none of it gives way to what the request brings up.
         let blocks = match session.hold_prefix(&wanted) {
             Ok(blocks) => blocks,
             Err(error) => return Ok(of_session(error)),
         };
         let in_memory = Holds { session, blocks };
-        if let Some(fault) = self.send_held(owner, to, fetch, &in_memory.blocks, sent).await? {
+        if let Some(fault) = self.send_held(owner, to, asked, &in_memory.blocks, sent).await? {
             return Ok(fault);
         }
         while let Some(lacks) = wanted.get(*sent..).filter(|lacks| !lacks.is_empty()) {
             let next = lacks.get(..ONBOARD_BLOCKS_MAX).unwrap_or(lacks);
-            let timeout = deadline.saturating_duration_since(Instant::now());
+            let timeout = asked.deadline.saturating_duration_since(Instant::now());
             let request = OnboardRequest { priority: Priority::default(), timeout };
             let onboarded = match session.onboard(next, request).await {
                 Ok(onboarded) => onboarded,
                 Err(error) => return Ok(of_session(error)),
             };
             let holds = Holds { session, blocks: onboarded.blocks };
-            if let Some(fault) = self.send_held(owner, to, fetch, &holds.blocks, sent).await? {
+            if let Some(fault) = self.send_held(owner, to, asked, &holds.blocks, sent).await? {
                 return Ok(fault);
             }
             if let Some(stopped) = onboarded.stopped {
@@ -100,11 +138,11 @@ impl Sending {
         &mut self,
         owner: &Shared,
         to: &mut W,
-        fetch: &Fetch,
+        asked: Asked<'_>,
         held: &[HeldBlock],
         sent: &mut usize,
     ) -> io::Result<Option<Fault>> {
-        let fence = Fence { epoch: fetch.epoch, export: fetch.export };
+        let fence = Fence { epoch: asked.fetch.epoch, export: asked.fetch.export };
         let slots: Vec<SlotId> = held.iter().map(|block| block.slot).collect();
         let set = owner.set.layout().id();
         // Until it is dropped, the memory of the set stays as it is, even if the set ends.
@@ -118,9 +156,9 @@ impl Sending {
             if guard.ended().is_some() {
                 return Ok(Some(Fault::Fenced));
             }
-            let (verified, fault) = self.verify(&owner.session, part, block_bytes).await;
-            self.write(owner, to, fetch, &verified, sent).await?;
-            self.copies.extend(verified.into_iter().map(|block| block.copy));
+            let (verified, fault) = self.verify(&owner.session, part, block_bytes, asked).await;
+            self.write(owner, to, asked, &verified, sent).await?;
+            self.buffers.extend(verified.into_iter().map(|block| block.buffers));
             if fault.is_some() {
                 return Ok(fault);
             }
@@ -134,23 +172,26 @@ impl Sending {
         session: &Session,
         slots: &[SlotId],
         block_bytes: usize,
+        asked: Asked<'_>,
     ) -> (Vec<Verified>, Option<Fault>) {
+        let plan = match asked.exchange {
+            Exchange::Whole => None,
+            Exchange::Part(plan) => Some(plan),
+        };
         let mut verified = Vec::with_capacity(slots.len());
         for slot in slots {
             let loan = match session.lend(*slot) {
                 Ok(loan) => loan,
                 Err(error) => return (verified, Some(of_read(&error))),
             };
-            let mut copy = self.copies.pop().unwrap_or_default();
-            let verify = move || {
-                let checksum = loan.verify(&mut copy)?;
-                Ok::<_, ReadError>(Verified { loan, copy, checksum })
-            };
+            let buffers = self.buffers.pop().unwrap_or_default();
             let block = if block_bytes > INLINE_BYTES_MAX {
+                let plan = plan.map(Arc::clone);
+                let verify = move || Verified::new(loan, buffers, plan.as_deref());
                 // A panic is in the log.
                 spawn_blocking(verify).await.ok()
             } else {
-                Some(verify())
+                Some(Verified::new(loan, buffers, plan.map(|plan| &**plan)))
             };
             match block {
                 Some(Ok(block)) => verified.push(block),
@@ -165,11 +206,11 @@ impl Sending {
         &self,
         owner: &Shared,
         to: &mut W,
-        fetch: &Fetch,
+        Asked { fetch, exchange, .. }: Asked<'_>,
         blocks: &[Verified],
         sent: &mut usize,
     ) -> io::Result<()> {
-        let payload_bytes = owner.config.blocks.block_bytes;
+        let payload_bytes = exchange.payload_bytes(owner.config.blocks.block_bytes);
         let heads = (*sent..).zip(blocks).map(|(index, block)| {
             let identity = block.loan.identity();
             let head = BlockHead {
@@ -184,9 +225,10 @@ impl Sending {
             Message::Block(head).frame(payload_bytes)
         });
         let heads: Vec<_> = heads.collect();
-        let slices = heads.iter().zip(blocks).flat_map(|(head, block)| {
-            [IoSlice::new(head), IoSlice::new(block.loan.bytes(&block.copy))]
-        });
+        let slices = heads
+            .iter()
+            .zip(blocks)
+            .flat_map(|(head, block)| [IoSlice::new(head), IoSlice::new(block.bytes())]);
         write_all(to, &mut slices.collect::<Vec<_>>()).await?;
         *sent += blocks.len();
         owner.counters.served.add(blocks.len() as u64);

@@ -1,10 +1,14 @@
 //! What the bytes of blocks mean.
 
 use super::error::WireError;
+use super::rank::RankBlock;
 use crate::limits::NAME_BYTES_MAX;
+use kvasir_blocks::LayoutConfig;
+use kvasir_blocks::sets::TensorParallel;
 use std::fmt;
 
-/// Description of an agent's blocks. Two agents exchange blocks only if all fields are equal.
+/// Description of an agent's blocks. The first eleven fields tell what the blocks are; how an agent splits heads among ranks
+/// and where the parts of a block lie may differ between two agents.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct BlockDescription {
     /// The model, 1 to 256 bytes.
@@ -19,30 +23,45 @@ pub struct BlockDescription {
     /// Tokens of a block.
     #[prost(uint32, tag = "4")]
     pub block_size: u32,
-    /// Bytes of a block.
+    /// Bytes of a block, padding included.
     #[prost(uint64, tag = "5")]
     pub block_bytes: u64,
     /// The element type, as named by the operator.
     #[prost(string, tag = "6")]
     pub dtype: String,
-    /// The layout, as named by the operator.
+    /// Whatever else tells blocks apart, in the operator's words.
     #[prost(string, tag = "7")]
     pub layout: String,
-    /// Layers; 0 if only the bytes are known, as for the next three.
+    /// Layers; 0 if only the bytes are known, as for all that follow.
     #[prost(uint32, tag = "8")]
     pub layers: u32,
     /// 2 for keys and values apart, else 1.
     #[prost(uint32, tag = "9")]
     pub outer_dim: u32,
-    /// Elements per token, layer and outer index.
+    /// Elements per token, layer and outer index, of this rank.
     #[prost(uint32, tag = "10")]
     pub inner_dim: u32,
     /// Bytes of an element.
     #[prost(uint32, tag = "11")]
     pub dtype_width_bytes: u32,
+    /// Form of the layout: 0 contiguous, 1 layers apart, 2 keys and values apart, too.
+    #[prost(uint32, tag = "12")]
+    pub form: u32,
+    /// Where layers are apart, they begin at multiples of it; 1 for none.
+    #[prost(uint64, tag = "13")]
+    pub alignment_bytes: u64,
+    /// Tensor-parallel rank,
+    #[prost(uint32, tag = "14")]
+    pub tp_rank: u32,
+    /// ranks of the group,
+    #[prost(uint32, tag = "15")]
+    pub tp_size: u32,
+    /// and consecutive ranks that hold the same heads.
+    #[prost(uint32, tag = "16")]
+    pub tp_replicas: u32,
 }
 
-/// The descriptions of two agents differ.
+/// The blocks of two agents are others.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{field} is {theirs} at the caller and {ours} at the owner: both agents must have the same"
@@ -76,10 +95,58 @@ impl BlockDescription {
         if self.block_bytes == 0 {
             return Err(WireError::field("block_bytes", "is 0"));
         }
-        Ok(())
+        self.rank().map(drop)
     }
 
-    /// Whether the blocks of a peer are the same as these.
+    /// Which part of each block the agent has, and where it lies; none if only the bytes are known.
+    ///
+    /// # Errors
+    /// [`WireError::Field`] names the field that can't be, or does not follow from the others.
+    pub fn rank(&self) -> Result<Option<RankBlock>, WireError> {
+        if self.layers == 0 {
+            return self.nothing_more().map(|()| None);
+        }
+        let config = LayoutConfig {
+            num_blocks: 1,
+            num_layers: self.layers,
+            outer_dim: self.outer_dim,
+            page_size: self.block_size,
+            inner_dim: self.inner_dim,
+            dtype_width_bytes: self.dtype_width_bytes,
+            alignment_bytes: self.alignment_bytes,
+            base_offset_bytes: 0,
+        };
+        let (rank, size, replicas) = (self.tp_rank, self.tp_size, self.tp_replicas);
+        let rank = RankBlock::new(self.form, config, TensorParallel { rank, size, replicas })?;
+        let (stated, bytes) = (self.block_bytes, rank.block().bytes());
+        if stated != bytes {
+            let why = format!("is {stated}, and the dimensions make {bytes}");
+            return Err(WireError::field("block_bytes", why));
+        }
+        Ok(Some(rank))
+    }
+
+    /// Where only the bytes are known, nothing else can be stated.
+    fn nothing_more(&self) -> Result<(), WireError> {
+        let stated = [
+            ("outer_dim", self.outer_dim.into()),
+            ("inner_dim", self.inner_dim.into()),
+            ("dtype_width_bytes", self.dtype_width_bytes.into()),
+            ("form", self.form.into()),
+            ("alignment_bytes", self.alignment_bytes),
+            ("tp_rank", self.tp_rank.into()),
+            ("tp_size", self.tp_size.into()),
+            ("tp_replicas", self.tp_replicas.into()),
+        ];
+        match stated.into_iter().find(|(_, value)| *value != 0_u64) {
+            None => Ok(()),
+            Some((field, value)) => {
+                Err(WireError::field(field, format!("is {value}, and layers is 0")))
+            }
+        }
+    }
+
+    /// Whether the blocks of a peer are the same as these, in whatever layout.
     ///
     /// # Errors
     /// [`Differs`] names the first field in which they differ.
@@ -96,9 +163,9 @@ impl BlockDescription {
                 ("blocks-layout", quoted(&of.layout)),
                 ("blocks-layers", number(&of.layers)),
                 ("blocks-outer-dim", number(&of.outer_dim)),
-                ("blocks-inner-dim", number(&of.inner_dim)),
                 ("blocks-dtype-bytes", number(&of.dtype_width_bytes)),
-                ("blocks-bytes", number(&of.block_bytes)),
+                ("blocks-inner-dim of all ranks", number(&of.elements())),
+                ("blocks-bytes", number(&if of.layers == 0 { of.block_bytes } else { 0 })),
             ]
         };
         let mut pairs = parts(self).into_iter().zip(parts(theirs));
@@ -106,6 +173,12 @@ impl BlockDescription {
             None => Ok(()),
             Some(((field, ours), (_, theirs))) => Err(Differs { field, theirs, ours }),
         }
+    }
+
+    /// Elements per token, layer and outer index, of all ranks that differ.
+    fn elements(&self) -> u64 {
+        let shards = self.tp_size.checked_div(self.tp_replicas).unwrap_or_default();
+        u64::from(self.inner_dim) * u64::from(shards)
     }
 }
 

@@ -25,6 +25,11 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         Self { io, buffer, start: 0, end: 0, block_bytes }
     }
 
+    /// From now on blocks have so many bytes.
+    pub const fn expect_blocks_of(&mut self, bytes: u64) {
+        self.block_bytes = bytes;
+    }
+
     /// The connection.
     pub fn io(&mut self) -> &mut R {
         &mut self.io

@@ -13,7 +13,7 @@ pub struct Header {
     pub kind: Kind,
     /// Bytes of its message: at most [`MESSAGE_BYTES_MAX`].
     pub message_bytes: usize,
-    /// Bytes behind that: those of a block, with [`Kind::Block`] only.
+    /// Bytes behind that: those of a block or its part, with [`Kind::Block`] only.
     pub payload_bytes: u64,
 }
 

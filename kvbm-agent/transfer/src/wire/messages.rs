@@ -56,6 +56,9 @@ pub struct Welcome {
     /// Its blocks as a set, with their fence: a `SerializedBlockLayout`.
     #[prost(bytes = "vec", tag = "3")]
     pub set: Vec<u8>,
+    /// What its blocks are.
+    #[prost(message, required, tag = "4")]
+    pub blocks: BlockDescription,
 }
 
 /// Why a connection ends.
@@ -109,7 +112,7 @@ pub struct Fetch {
     pub sequences: Vec<u64>,
 }
 
-/// A block; its bytes follow.
+/// A block, or the part of it that the caller needs; its bytes follow.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct BlockHead {
     /// The request.
@@ -130,7 +133,7 @@ pub struct BlockHead {
     /// Blocks before it.
     #[prost(uint32, tag = "6")]
     pub position: u32,
-    /// What its bytes add up to.
+    /// What the bytes that follow add up to.
     #[prost(fixed64, tag = "7")]
     pub checksum: u64,
 }
@@ -284,7 +287,7 @@ impl Welcome {
             let why = format!("must have {SERIALIZED_LAYOUT_BYTES_MAX} bytes at most");
             return Err(WireError::field("set", why));
         }
-        Ok(())
+        self.blocks.check()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Frames and messages. The format is in the crate's README.
 //!
-//! - `description`: what blocks are, and whether two agents mean the same. `error`: what is wrong with bytes.
+//! - `error`: what is wrong with bytes. `rank`: which part of a block an agent has. `description`: what blocks are, and whether
+//!   two agents mean the same.
 //! - `kind`: what a frame is. `header`: how long a frame is. `messages`: what it says.
 //! - `frames`: reading and writing them.
 
@@ -10,6 +11,7 @@ mod frames;
 mod header;
 mod kind;
 mod messages;
+mod rank;
 
 pub use description::{BlockDescription, Differs};
 pub use error::WireError;
@@ -17,6 +19,7 @@ pub use frames::{FrameReader, write_all};
 pub use header::{HEADER_BYTES, Header};
 pub use kind::Kind;
 pub use messages::{BlockHead, End, Fault, Fetch, Hello, Message, Refusal, RefusalCode, Welcome};
+pub use rank::{RankBlock, Shard, form_number};
 
 #[cfg(test)]
 mod wire_test;

@@ -34,7 +34,8 @@ fn messages() -> Vec<Message> {
     let authorization = "Bearer t".to_owned();
     let hello =
         Hello { version: VERSION, authorization, worker: "w".to_owned(), blocks: description() };
-    let welcome = Welcome { version: VERSION, worker: "w".to_owned(), set: vec![1; 200] };
+    let (set, blocks) = (vec![1; 200], description());
+    let welcome = Welcome { version: VERSION, worker: "w".to_owned(), set, blocks };
     let sequences = (0..REQUEST_BLOCKS_MAX as u64).collect();
     vec![
         Message::Hello(hello),

@@ -1,6 +1,7 @@
 //! An owner that speaks the protocol, and does with it what a test tells it to.
 
 use crate::place::{bytes_of, description};
+use crate::ranks::Rank;
 use kvasir_blocks::BlockIdentity;
 use kvasir_blocks::LayoutConfig;
 use kvasir_blocks::layout::LayoutForm;
@@ -9,6 +10,8 @@ use kvasir_blocks::sets::{
     SetMemory, TensorParallel,
 };
 use kvasir_tiers::Checksum;
+use kvasir_transfer::BlockDescription;
+use kvasir_transfer::convert::PartPlan;
 use kvasir_transfer::limits::VERSION;
 use kvasir_transfer::wire::{BlockHead, End, Fault, Fetch, FrameReader, Message, Welcome};
 use std::net::SocketAddr;
@@ -19,6 +22,8 @@ use tokio::net::{TcpListener, TcpStream};
 pub struct Fake {
     listener: TcpListener,
     block_bytes: usize,
+    /// What it says that its blocks are.
+    pub blocks: BlockDescription,
     /// Blocks that it says its set has.
     pub num_blocks: u32,
 }
@@ -27,12 +32,19 @@ pub struct Fake {
 pub struct Caller {
     reader: FrameReader<TcpStream>,
     block_bytes: usize,
+    /// What it sends of each block; none for the whole of it.
+    plan: Option<PartPlan>,
 }
 
 impl Fake {
     pub async fn new(block_bytes: usize) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        Self { listener, block_bytes, num_blocks: 4 }
+        Self { listener, block_bytes, blocks: description(block_bytes), num_blocks: 4 }
+    }
+
+    /// One with the blocks of a rank.
+    pub async fn of(rank: &Rank) -> Self {
+        Self { blocks: rank.description(), ..Self::new(rank.bytes()).await }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -45,7 +57,13 @@ impl Fake {
         let mut reader = FrameReader::new(stream, 0);
         let hello = reader.frame().await.expect("a frame");
         let Some(Message::Hello(hello)) = hello else { panic!("{hello:?}") };
-        assert_eq!(hello.blocks, description(self.block_bytes));
+        let plan = match (self.blocks.rank(), hello.blocks.rank()) {
+            (Ok(Some(owner)), Ok(Some(receiver))) => PartPlan::new(&owner, &receiver).ok(),
+            _ => None,
+        };
+        if self.blocks == description(self.block_bytes) {
+            assert_eq!(hello.blocks, self.blocks);
+        }
         let config = LayoutConfig {
             num_blocks: self.num_blocks,
             num_layers: 1,
@@ -69,9 +87,9 @@ impl Fake {
             memory: SetMemory { kind: MemoryKind::Dram, device_id: 0, ranges: vec![range] },
         };
         let layout = BlockSetLayout::new(description, Fence { epoch, export: 1 }).expect("a set");
-        let welcome =
-            Welcome { version: VERSION, worker: "fake".to_owned(), set: layout.serialize().0 };
-        let mut caller = Caller { reader, block_bytes: self.block_bytes };
+        let (version, worker, set) = (VERSION, "fake".to_owned(), layout.serialize().0);
+        let welcome = Welcome { version, worker, set, blocks: self.blocks.clone() };
+        let mut caller = Caller { reader, block_bytes: self.block_bytes, plan };
         caller.send(&Message::Welcome(welcome).frame(0)).await;
         caller
     }
@@ -96,7 +114,17 @@ impl Caller {
 
     /// A block as it must be.
     pub fn right(&self, index: u32, block: &BlockIdentity) -> (BlockHead, Vec<u8>) {
-        let bytes = bytes_of(block, self.block_bytes);
+        Self::head(index, block, bytes_of(block, self.block_bytes))
+    }
+
+    /// The part of a block of this rank that the caller needs, as it must be.
+    pub fn part(&self, index: u32, block: &BlockIdentity, rank: &Rank) -> (BlockHead, Vec<u8>) {
+        let (plan, mut part) = (self.plan.as_ref().expect("a plan"), Vec::new());
+        plan.gather(&rank.bytes_of(block), &mut part);
+        Self::head(index, block, part)
+    }
+
+    fn head(index: u32, block: &BlockIdentity, bytes: Vec<u8>) -> (BlockHead, Vec<u8>) {
         let head = BlockHead {
             request: 0,
             index,
@@ -110,7 +138,8 @@ impl Caller {
     }
 
     pub async fn send_block(&mut self, (head, bytes): (BlockHead, Vec<u8>)) {
-        let mut frame = Message::Block(head).frame(self.block_bytes as u64);
+        let payload = self.plan.as_ref().map_or(self.block_bytes, PartPlan::bytes);
+        let mut frame = Message::Block(head).frame(payload as u64);
         frame.extend(bytes);
         self.send(&frame).await;
     }

@@ -3,9 +3,9 @@ use crate::place::{
     verified,
 };
 use kvasir_process::access::Guard;
-use kvasir_transfer::FetchFault;
 use kvasir_transfer::limits::{UNTAKEN_TIMEOUT, VERSION};
 use kvasir_transfer::wire::{Fetch, FrameReader, Hello, Message};
+use kvasir_transfer::{BlockDescription, FetchFault};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -104,7 +104,11 @@ async fn other_blocks_are_refused_by_the_field() {
     others[0].model = "other".to_owned();
     others[1].dtype = "float8".to_owned();
     others[2].layout = "rank 1".to_owned();
-    others[3].layers = 2;
+    let parts = |at: &mut BlockDescription| {
+        (at.layers, at.outer_dim, at.inner_dim, at.dtype_width_bytes) = (2, 1, 1_500, 1);
+        (at.alignment_bytes, at.tp_size, at.tp_replicas) = (1, 1, 1);
+    };
+    parts(&mut others[3]);
     let fields = [
         "model is",
         "blocks-dtype is",

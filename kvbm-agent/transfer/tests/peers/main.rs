@@ -10,5 +10,8 @@
 
 mod fake;
 mod fetching;
+mod parts;
+mod parts_refused;
 mod place;
+mod ranks;
 mod refused;

@@ -2,7 +2,9 @@
 
 use kvasir_blocks::manager::TierConfig;
 use kvasir_blocks::sets::{BlockSetLimits, BlockSetRegistry, ContentId};
-use kvasir_blocks::{BlockIdentity, BlockTier, KvBlockManagerConfig, LayoutConfig, Priority};
+use kvasir_blocks::{
+    BlockIdentity, BlockTier, KvBlockManagerConfig, LayoutConfig, LayoutForm, Priority,
+};
 use kvasir_memory::{
     Arena, Backing, Region, SharedStorage, SlotLayout, StorageAllocator, SystemAllocator,
 };
@@ -15,8 +17,8 @@ use kvasir_tiers::manager::{
 use kvasir_tls::Dialer;
 use kvasir_transfer::serve::OwnerConfig;
 use kvasir_transfer::{
-    BlockDescription, ClientConfig, FetchRequest, Fetched, Owner, TcpBackend, TransferBackend,
-    TransferCounters,
+    BlockDescription, ClientConfig, FetchRequest, Fetched, FetchedParts, Owner, PartsRequest,
+    TcpBackend, TransferBackend, TransferCounters,
 };
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -68,7 +70,7 @@ pub fn description(block_bytes: usize) -> BlockDescription {
 }
 
 pub fn manager(memory: Memory, block_bytes: usize, slots: u32) -> Arc<KvBlockManager> {
-    let layout = LayoutConfig {
+    let config = LayoutConfig {
         num_blocks: 1,
         num_layers: 1,
         outer_dim: 1,
@@ -78,8 +80,19 @@ pub fn manager(memory: Memory, block_bytes: usize, slots: u32) -> Arc<KvBlockMan
         alignment_bytes: 1,
         base_offset_bytes: 0,
     };
-    let mut blocks = KvBlockManagerConfig::new(layout);
+    manager_of(memory, LayoutForm::FullyContiguous, config, slots)
+}
+
+pub fn manager_of(
+    memory: Memory,
+    form: LayoutForm,
+    config: LayoutConfig,
+    slots: u32,
+) -> Arc<KvBlockManager> {
+    let mut blocks = KvBlockManagerConfig::new(config);
+    blocks.form = form;
     blocks.tiers.insert(BlockTier::Host, TierConfig::new(slots));
+    let block_bytes = blocks.block().expect("a block").bytes() as usize;
     let layout = SlotLayout::aligned(block_bytes, 4_096, slots).expect("a layout");
     let region: Box<dyn Region> = match memory {
         Memory::Private => {
@@ -99,10 +112,19 @@ pub fn manager(memory: Memory, block_bytes: usize, slots: u32) -> Arc<KvBlockMan
 
 /// Saves blocks, and lets go of them.
 pub fn save(manager: &KvBlockManager, prompt: &[BlockIdentity]) {
+    save_bytes(manager, prompt, |block| bytes_of(block, manager.block_bytes()));
+}
+
+/// The same with other bytes.
+pub fn save_bytes(
+    manager: &KvBlockManager,
+    prompt: &[BlockIdentity],
+    bytes: impl Fn(&BlockIdentity) -> Vec<u8>,
+) {
     let session = manager.open_session("saves").expect("a session");
     for block in prompt {
         let slot = session.allocate(1, PATIENCE).expect("a slot")[0].slot;
-        session.write(slot, 0, &bytes_of(block, manager.block_bytes())).expect("room");
+        session.write(slot, 0, &bytes(block)).expect("room");
         let commit = Commit { identity: *block, checksum: None, priority: Priority::default() };
         let committed = session.commit(slot, &commit).expect("a block");
         assert!(session.release(committed.block.slot));
@@ -112,12 +134,21 @@ pub fn save(manager: &KvBlockManager, prompt: &[BlockIdentity]) {
 
 /// How many leading blocks of a prompt there are, every byte of each as it must be.
 pub fn verified(manager: &KvBlockManager, prompt: &[BlockIdentity]) -> usize {
+    verified_bytes(manager, prompt, |block| bytes_of(block, manager.block_bytes()))
+}
+
+/// The same with other bytes.
+pub fn verified_bytes(
+    manager: &KvBlockManager,
+    prompt: &[BlockIdentity],
+    expected_bytes: impl Fn(&BlockIdentity) -> Vec<u8>,
+) -> usize {
     let session = manager.open_session("looks").expect("a session");
     let held = session.hold_prefix(&names(prompt)).expect("a session");
     for (block, expected) in held.iter().zip(prompt) {
         assert_eq!(block.identity, *expected);
         let bytes = session.read(block.slot).expect("its bytes");
-        assert!(bytes == bytes_of(expected, manager.block_bytes()), "wrong bytes");
+        assert!(bytes == expected_bytes(expected), "wrong bytes");
     }
     session.end();
     held.len()
@@ -140,10 +171,19 @@ pub struct Serving {
 
 impl Serving {
     pub async fn start(manager: &KvBlockManager, untaken: Duration, guard: Guard) -> Self {
+        let blocks = description(manager.block_bytes());
+        Self::described(manager, blocks, untaken, guard).await
+    }
+
+    pub async fn described(
+        manager: &KvBlockManager,
+        blocks: BlockDescription,
+        untaken: Duration,
+        guard: Guard,
+    ) -> Self {
         let counters: Arc<TransferCounters> = Arc::default();
         let registry = BlockSetRegistry::new(1, BlockSetLimits::DEFAULT);
         let worker = WorkerId::new("owner").expect("a name");
-        let blocks = description(manager.block_bytes());
         let config = OwnerConfig { untaken, ..OwnerConfig::new(worker, blocks, ContentId(1)) };
         let owner = Owner::new(config, manager, registry, Arc::clone(&counters)).expect("an owner");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -200,5 +240,26 @@ impl Fetching {
         let into = &self.session;
         let request = FetchRequest { peer: &peer, wanted: &wanted, into, deadline };
         self.backend.fetch(request).await
+    }
+
+    pub async fn fetch_parts(
+        &self,
+        peers: &[SocketAddr],
+        wanted: &[BlockIdentity],
+    ) -> FetchedParts {
+        self.fetch_parts_within(peers, wanted, PATIENCE).await
+    }
+
+    pub async fn fetch_parts_within(
+        &self,
+        peers: &[SocketAddr],
+        wanted: &[BlockIdentity],
+        within: Duration,
+    ) -> FetchedParts {
+        let peers: Vec<_> = peers.iter().map(|peer| format!("http://{peer}")).collect();
+        let (wanted, deadline) = (names(wanted), Instant::now() + within);
+        let into = &self.session;
+        let request = PartsRequest { peers: &peers, wanted: &wanted, into, deadline };
+        self.backend.fetch_parts(request).await
     }
 }

@@ -133,7 +133,7 @@ class BlockLayoutInfo:
     page_size: int
     """Tokens per block."""
     inner_dim: int
-    """Elements per token, layer and outer index."""
+    """Elements per token, layer and outer index, of the agent's tensor-parallel rank."""
     dtype_width_bytes: int
     """Bytes of an element."""
 
@@ -281,11 +281,11 @@ class FetchedFromPeer:
     peer: str
     """Its address."""
     blocks: int
-    """Blocks that came from it."""
+    """Blocks that came from it, or parts of blocks."""
     fault: Optional[BlockFault]
-    """Why the next one did not; None if all came."""
+    """Why the next one did not; None if all came, or none is needed from it."""
     error: str
-    """The same for people."""
+    """The reason for people."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,352 @@
+use super::answers::{Answers, of_wire};
+use super::connection::Connection;
+use super::connections::Connections;
+use super::slots::Slots;
+use crate::backend::{FetchFault, FetchedParts, PartsRequest};
+use crate::convert::{Exchange, PartPlan};
+use crate::limits::RECEIVE_BYTES_MAX;
+use crate::wire::Shard;
+use futures::future::join_all;
+use kvasir_blocks::BlockIdentity;
+use kvasir_proto::types::SequenceHash;
+use kvasir_tiers::manager::Filling;
+use kvasir_tiers::{Checksum, Summing};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// A fetch of blocks whose parts come from several owners.
+pub(super) struct PartsFetch<'a> {
+    connections: &'a Connections,
+    request: PartsRequest<'a>,
+    /// The part of the heads that blocks here hold.
+    own: Shard,
+}
+
+/// Owners that split heads in the same way, with one lane for each part that is needed.
+struct Group<'a> {
+    count: u32,
+    lanes: Vec<Lane<'a>>,
+}
+
+/// The owners of one part: one is asked, the others are there if it fails.
+struct Lane<'a> {
+    shard: Shard,
+    candidates: VecDeque<Candidate>,
+    source: Option<Source<'a>>,
+    /// What the block is that is being received, once its part is there.
+    identity: Option<BlockIdentity>,
+}
+
+/// An owner that can be asked.
+struct Candidate {
+    peer: usize,
+    connection: Connection,
+    is_reused: bool,
+}
+
+/// An owner that is being asked.
+struct Source<'a> {
+    peer: usize,
+    answers: Answers<'a>,
+    plan: Arc<PartPlan>,
+    /// The connection was used before, and nothing has come on it since: it may be closed at the owner's end.
+    is_untried: bool,
+}
+
+impl<'a> PartsFetch<'a> {
+    pub(super) const fn new(
+        connections: &'a Connections,
+        request: PartsRequest<'a>,
+        own: Shard,
+    ) -> Self {
+        Self { connections, request, own }
+    }
+
+    /// Fetches until all blocks are received, or a fault stops it.
+    pub(super) async fn run(&self, fetched: &mut FetchedParts) -> Result<(), FetchFault> {
+        let groups = self.groups(fetched).await;
+        let mut ended = Err(self.unreached(fetched));
+        for mut group in groups {
+            ended = self.run_group(&mut group, fetched).await;
+            self.put_back(group, &ended);
+            if ended.as_ref().map_or_else(FetchFault::is_ours, |()| true) {
+                break;
+            }
+        }
+        ended
+    }
+
+    /// Why no owner is asked, if none is.
+    fn unreached(&self, fetched: &FetchedParts) -> FetchFault {
+        let stopped = fetched.peers.iter().filter_map(|peer| peer.stopped.clone());
+        let is_needed = |fault: &FetchFault| !matches!(fault, FetchFault::NotNeeded { .. });
+        stopped.filter(is_needed).next().unwrap_or(FetchFault::Missing)
+    }
+
+    /// Connects to all peers at the same time, and sorts them by how they split the heads.
+    async fn groups(&self, fetched: &mut FetchedParts) -> Vec<Group<'a>> {
+        let opened = self.request.peers.iter().map(|peer| self.open(peer));
+        let mut groups: Vec<Group<'a>> = Vec::new();
+        for (peer, opened) in join_all(opened).await.into_iter().enumerate() {
+            let (connection, is_reused) = match opened {
+                Ok(opened) => opened,
+                Err(fault) => {
+                    fetched.stop(peer, fault);
+                    continue;
+                }
+            };
+            let Shard { number, count } = connection.shard;
+            if connection.exchange.is_nothing() {
+                fetched.stop(peer, FetchFault::NotNeeded { number, count });
+                self.put_idle(peer, connection);
+                continue;
+            }
+            let known = groups.iter().position(|group| group.count == count);
+            let at = known.unwrap_or_else(|| {
+                groups.push(Group::new(self.own, count));
+                groups.len() - 1
+            });
+            let lanes = groups.get_mut(at).map(|group| group.lanes.iter_mut());
+            let lane = lanes.and_then(|mut at| at.find(|lane| lane.shard.number == number));
+            if let Some(lane) = lane {
+                lane.candidates.push_back(Candidate { peer, connection, is_reused });
+            }
+        }
+        groups
+    }
+
+    async fn open(&self, peer: &str) -> Result<(Connection, bool), FetchFault> {
+        match self.connections.take_idle(peer) {
+            Some(connection) => Ok((connection, true)),
+            None => Ok((self.connections.connect(peer).await?, false)),
+        }
+    }
+
+    fn put_idle(&self, peer: usize, connection: Connection) {
+        if let Some(peer) = self.request.peers.get(peer) {
+            self.connections.put_idle(peer, connection);
+        }
+    }
+
+    /// The connections that may be used again.
+    fn put_back(&self, group: Group<'a>, ended: &Result<(), FetchFault>) {
+        for lane in group.lanes {
+            for Candidate { peer, connection, .. } in lane.candidates {
+                self.put_idle(peer, connection);
+            }
+            let clean = lane.source.and_then(|at| Some((at.peer, at.answers.into_clean(ended)?)));
+            if let Some((peer, connection)) = clean {
+                self.put_idle(peer, connection);
+            }
+        }
+    }
+
+    async fn run_group(
+        &self,
+        group: &mut Group<'a>,
+        fetched: &mut FetchedParts,
+    ) -> Result<(), FetchFault> {
+        if let Some(lane) = group.lanes.iter().find(|lane| lane.candidates.is_empty()) {
+            let Shard { number, count } = lane.shard;
+            let fault = FetchFault::NoOwner { number, count };
+            let candidates = group.lanes.iter().flat_map(|lane| &lane.candidates);
+            candidates.for_each(|at| fetched.stop(at.peer, fault.clone()));
+            return Err(fault);
+        }
+        let mut slots = Slots::new(self.request.into, self.connections.block_bytes());
+        let mut piece = Vec::new();
+        while let Some(rest @ [_, ..]) = self.request.wanted.get(fetched.blocks.len()..) {
+            let mut slot = slots.next(rest.len())?;
+            for lane in &mut group.lanes {
+                lane.identity = None;
+                self.begin(lane, rest, fetched).await;
+            }
+            // An owner whose set ends before the block is registered is replaced by another one.
+            while let Some(lane) = group.lanes.iter_mut().find(|lane| !lane.is_ready()) {
+                self.part(lane, rest, (&mut slot, &mut piece), fetched).await?;
+            }
+            let identity = group.identity()?;
+            let filled = slots.commit(slot, identity, None).await?;
+            group.lanes.iter().for_each(|lane| lane.count(fetched));
+            fetched.first_at.get_or_insert_with(Instant::now);
+            fetched.blocks.push(filled);
+        }
+        for lane in &mut group.lanes {
+            lane.finish().await;
+        }
+        Ok(())
+    }
+
+    /// Asks the next owner of a part, if none is asked: all owners work at the same time.
+    async fn begin(
+        &self,
+        lane: &mut Lane<'a>,
+        rest: &'a [SequenceHash],
+        fetched: &mut FetchedParts,
+    ) {
+        while lane.source.is_none() {
+            let Some(candidate) = lane.candidates.pop_front() else { return };
+            let peer = candidate.peer;
+            fetched.ask(peer);
+            match self.source(candidate, rest) {
+                Ok(mut source) => {
+                    // If it fails, so does the receipt of the first part.
+                    drop(source.answers.ask().await);
+                    lane.source = Some(source);
+                }
+                Err(fenced) => fetched.stop(peer, fenced),
+            }
+        }
+    }
+
+    /// Receives one part of the next block, from the first owner that has it.
+    async fn part(
+        &self,
+        lane: &mut Lane<'a>,
+        rest: &'a [SequenceHash],
+        (slot, piece): (&mut Filling, &mut Vec<u8>),
+        fetched: &mut FetchedParts,
+    ) -> Result<(), FetchFault> {
+        let mut fault = FetchFault::Missing;
+        loop {
+            self.begin(lane, rest, fetched).await;
+            let Some(source) = &mut lane.source else { return Err(fault) };
+            let received = source.receive(slot, piece).await;
+            let peer = source.peer;
+            fault = match received {
+                Ok(identity) => {
+                    fetched.bytes += source.plan.bytes() as u64;
+                    lane.identity = Some(identity);
+                    return Ok(());
+                }
+                Err(fault) => fault,
+            };
+            let is_stale = matches!(fault, FetchFault::Lost(_) | FetchFault::Fenced);
+            if let Some(source) = lane.source.take() {
+                if source.is_untried && is_stale {
+                    match self.again(lane.shard, peer).await {
+                        Ok(candidate) => {
+                            lane.candidates.push_front(candidate);
+                            continue;
+                        }
+                        Err(other) => fault = other,
+                    }
+                } else if let Some(connection) = source.answers.into_clean(&Err(fault.clone())) {
+                    self.put_idle(peer, connection);
+                }
+            }
+            fetched.stop(peer, fault.clone());
+            if fault.is_ours() {
+                return Err(fault);
+            }
+        }
+    }
+
+    fn source(
+        &self,
+        Candidate { peer, connection, is_reused }: Candidate,
+        rest: &'a [SequenceHash],
+    ) -> Result<Source<'a>, FetchFault> {
+        let plan = match &connection.exchange {
+            Exchange::Whole => Arc::new(PartPlan::whole(self.connections.block_bytes())),
+            Exchange::Part(plan) => Arc::clone(plan),
+        };
+        let answers = Answers::new(connection, rest, self.request.deadline)?;
+        Ok(Source { peer, answers, plan, is_untried: is_reused })
+    }
+
+    /// A new connection to an owner that may have closed the one of before.
+    async fn again(&self, shard: Shard, peer: usize) -> Result<Candidate, FetchFault> {
+        let address = self.request.peers.get(peer).ok_or(FetchFault::Missing)?;
+        let connection = self.connections.connect(address).await?;
+        if connection.shard != shard {
+            let text = "its layout has changed meanwhile: fetch again".to_owned();
+            return Err(FetchFault::Unavailable(text));
+        }
+        Ok(Candidate { peer, connection, is_reused: false })
+    }
+}
+
+impl Group<'_> {
+    /// With the lanes that blocks with the heads `own` need.
+    fn new(own: Shard, count: u32) -> Self {
+        let lane = |number| Lane {
+            shard: Shard { number, count },
+            candidates: VecDeque::new(),
+            source: None,
+            identity: None,
+        };
+        Self { count, lanes: own.covered_by(count).map(lane).collect() }
+    }
+
+    /// What the block is, of which all parts are there.
+    fn identity(&self) -> Result<BlockIdentity, FetchFault> {
+        let mut identities = self.lanes.iter().filter_map(|lane| lane.identity);
+        let first = identities.next().ok_or(FetchFault::Missing)?;
+        if identities.all(|other| other == first) {
+            return Ok(first);
+        }
+        Err(FetchFault::Corrupt("the owners disagree about what the block is".to_owned()))
+    }
+}
+
+impl Lane<'_> {
+    /// Whether the part of the block is there, from an owner whose set is valid.
+    fn is_ready(&self) -> bool {
+        let is_valid = self.source.as_ref().is_some_and(|source| !source.answers.is_fenced());
+        is_valid && self.identity.is_some()
+    }
+
+    /// One more block has a part from its owner.
+    fn count(&self, fetched: &mut FetchedParts) {
+        if let Some(peer) = self.source.as_ref().and_then(|at| fetched.peers.get_mut(at.peer)) {
+            peer.blocks += 1;
+        }
+    }
+
+    /// Reads what says that the answer is over, so that its connection can be used again.
+    async fn finish(&mut self) {
+        if let Some(source) = &mut self.source
+            && !matches!(source.answers.next().await, Ok(None))
+        {
+            self.source = None;
+        }
+    }
+}
+
+impl Source<'_> {
+    /// Receives the part of the next block into its slot, and returns what the block is.
+    async fn receive(
+        &mut self,
+        slot: &mut Filling,
+        piece: &mut Vec<u8>,
+    ) -> Result<BlockIdentity, FetchFault> {
+        if self.answers.is_fenced() {
+            return Err(FetchFault::Fenced);
+        }
+        let short = || FetchFault::Lost("the answer is short".to_owned());
+        let head = self.answers.next().await?.ok_or_else(short)?;
+        let identity = head.identity().map_err(of_wire)?;
+        let (mut scatter, mut summing) = (self.plan.scatter(), Summing::new());
+        let mut lacks = self.plan.bytes();
+        piece.resize(lacks.min(RECEIVE_BYTES_MAX), 0);
+        while lacks > 0 {
+            let room = piece.len().min(lacks);
+            let room = piece.get_mut(..room).unwrap_or_default();
+            let count = self.answers.reader().payload(room).await.map_err(of_wire)?;
+            let came = room.get(..count).unwrap_or_default();
+            summing.update(came);
+            let placed = scatter.place(came, |offset, bytes| slot.write(offset, bytes));
+            placed.map_err(|error| FetchFault::Corrupt(error.to_string()))?;
+            lacks -= count;
+        }
+        let (stated, found) = (Checksum(head.checksum), summing.seal(head.sequence));
+        if stated != found {
+            let text = format!("the part adds up to {found}, and the peer states {stated}");
+            return Err(FetchFault::Corrupt(text));
+        }
+        self.is_untried = false;
+        if self.answers.is_fenced() { Err(FetchFault::Fenced) } else { Ok(identity) }
+    }
+}

@@ -1,0 +1,70 @@
+use crate::backend::FetchFault;
+use crate::limits::{FILL_BLOCKS_MAX, INLINE_BYTES_MAX, RECEIVE_BYTES_MAX};
+use kvasir_blocks::{BlockIdentity, Priority};
+use kvasir_tiers::Checksum;
+use kvasir_tiers::manager::{AllocateError, Commit, CommitError, Filled, Filling, Session};
+use tokio::task::spawn_blocking;
+
+/// Slots for the blocks of a fetch.
+pub(super) struct Slots<'a> {
+    session: &'a Session,
+    block_bytes: usize,
+    slots: Vec<Filling>,
+}
+
+impl<'a> Slots<'a> {
+    /// Of a session, for blocks of so many bytes.
+    pub(super) const fn new(session: &'a Session, block_bytes: usize) -> Self {
+        Self { session, block_bytes, slots: Vec::new() }
+    }
+
+    /// The next slot, where `due` blocks are to come.
+    pub(super) fn next(&mut self, due: usize) -> Result<Filling, FetchFault> {
+        if let Some(slot) = self.slots.pop() {
+            return Ok(slot);
+        }
+        let fits = RECEIVE_BYTES_MAX / self.block_bytes.max(1);
+        let count = fits.clamp(1, FILL_BLOCKS_MAX).min(due.max(1));
+        let session = self.session;
+        let slots = session.fill(count).or_else(|_too_many| session.fill(1));
+        self.slots = slots.map_err(|error| match error {
+            AllocateError::Session(_) => FetchFault::Ended,
+            AllocateError::Nothing
+            | AllocateError::Lease { .. }
+            | AllocateError::Limit { .. }
+            | AllocateError::Exhausted(_) => FetchFault::NoRoom(error.to_string()),
+        })?;
+        self.slots.pop().ok_or_else(|| FetchFault::NoRoom("no slot is free".to_owned()))
+    }
+
+    /// Registers a block that is whole.
+    pub(super) async fn commit(
+        &self,
+        slot: Filling,
+        identity: BlockIdentity,
+        checksum: Option<Checksum>,
+    ) -> Result<Filled, FetchFault> {
+        let commit = Commit { identity, checksum, priority: Priority::default() };
+        let committed = if self.block_bytes > INLINE_BYTES_MAX {
+            let committed = spawn_blocking(move || slot.commit(&commit)).await;
+            // A panic is in the log.
+            committed.map_err(|_panic| FetchFault::Lost("the agent failed".to_owned()))?
+        } else {
+            slot.commit(&commit)
+        };
+        committed.map_err(|error| of_commit(&error))
+    }
+}
+
+pub(super) fn of_commit(error: &CommitError) -> FetchFault {
+    match error {
+        CommitError::Session(_) => FetchFault::Ended,
+        CommitError::Checksum { .. } | CommitError::Identity | CommitError::Register(_) => {
+            FetchFault::Corrupt(error.to_string())
+        }
+        CommitError::NotLeased { .. }
+        | CommitError::LeaseOver { .. }
+        | CommitError::Limit { .. }
+        | CommitError::Unreadable { .. } => FetchFault::NoRoom(error.to_string()),
+    }
+}
