@@ -2,7 +2,9 @@ use super::config::ClientConfig;
 use super::owners::{OwnerSeat, Owners};
 use crate::backend::FetchFault;
 use crate::limits::{HELLO_TIMEOUT, OWNER_BLOCKS_MAX, VERSION};
-use crate::wire::{FrameReader, Hello, Kind, Message, Refusal, RefusalCode, WireError, write_all};
+use crate::wire::{
+    FrameReader, Hello, Kind, Message, Refusal, RefusalCode, Welcome, WireError, write_all,
+};
 use kvasir_blocks::sets::{ImportError, RemoteBlockSet, SerializedBlockLayout};
 use kvasir_proto::types::WorkerId;
 use kvasir_tls::{DialError, Stream};
@@ -20,6 +22,9 @@ use tonic::codegen::http::Uri;
 pub(super) struct Connection {
     pub(super) reader: FrameReader<Stream>,
     pub(super) set: RemoteBlockSet,
+    /// Metadata of the owner's NIXL agent; empty if it lends no blocks.
+    #[cfg_attr(not(feature = "nixl"), expect(dead_code, reason = "for NIXL alone"))]
+    pub(super) nixl: Vec<u8>,
     /// The next request's number.
     pub(super) next_request: u64,
     /// When it was last used.
@@ -47,18 +52,18 @@ impl Connection {
         })?;
         let reader = FrameReader::new(stream, config.blocks.block_bytes);
         let greeted = timeout(HELLO_TIMEOUT, greet(config, peer, reader)).await;
-        let (reader, set) = greeted.map_err(|_late| late())??;
+        let (reader, Welcome { set, nixl, .. }) = greeted.map_err(|_late| late())??;
         // Who it is, only its address proves, over TLS: a name that a peer states could be another one's.
         let owner = WorkerId::new(peer).map_err(|error| FetchFault::Refused(error.to_string()))?;
         let seat = owners.connect(owner);
-        let set = import(owners, &seat, &set).await?;
+        let set = import(owners, &seat, &SerializedBlockLayout(set)).await?;
         let blocks = set.layout().num_blocks();
         if blocks > OWNER_BLOCKS_MAX {
             let text = format!("set: it has {blocks} blocks, the limit is {OWNER_BLOCKS_MAX}");
             return Err(FetchFault::Refused(text));
         }
         let used_at = Instant::now();
-        Ok(Self { reader, set, next_request: 0, used_at, _seat: seat, _place: place })
+        Ok(Self { reader, set, nixl, next_request: 0, used_at, _seat: seat, _place: place })
     }
 
     pub(super) async fn send(&mut self, message: &Message) -> Result<(), WireError> {
@@ -87,7 +92,7 @@ async fn greet(
     config: &ClientConfig,
     peer: &str,
     mut reader: FrameReader<Stream>,
-) -> Result<(FrameReader<Stream>, SerializedBlockLayout), FetchFault> {
+) -> Result<(FrameReader<Stream>, Welcome), FetchFault> {
     let hello = Message::Hello(Hello {
         version: VERSION,
         authorization: authorization(config, peer),
@@ -103,7 +108,7 @@ async fn greet(
     };
     match answer {
         Some(Message::Welcome(welcome)) if welcome.version == VERSION => {
-            Ok((reader, SerializedBlockLayout(welcome.set)))
+            Ok((reader, welcome))
         }
         Some(Message::Welcome(welcome)) => {
             let text = format!("version is {}, and this agent speaks {VERSION}", welcome.version);

@@ -195,14 +195,14 @@ impl<'a> Receiving<'a> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn of_wire(error: WireError) -> FetchFault {
+pub(super) fn of_wire(error: WireError) -> FetchFault {
     let text = error.to_string();
     // A name or position that does not fit: not the block that it says.
     let is_corrupt = matches!(error, WireError::Field { .. });
     if is_corrupt { FetchFault::Corrupt(text) } else { FetchFault::Lost(text) }
 }
 
-fn of_commit(error: &CommitError) -> FetchFault {
+pub(super) fn of_commit(error: &CommitError) -> FetchFault {
     match error {
         CommitError::Session(_) => FetchFault::Ended,
         CommitError::Checksum { .. } | CommitError::Identity | CommitError::Register(_) => {
@@ -216,7 +216,7 @@ fn of_commit(error: &CommitError) -> FetchFault {
 }
 
 /// How a request ended, of which so many blocks came.
-fn of_end(end: &End, came: usize, wanted: usize) -> Result<(), FetchFault> {
+pub(super) fn of_end(end: &End, came: usize, wanted: usize) -> Result<(), FetchFault> {
     let unavailable = |text: &str| Err(FetchFault::Unavailable(text.to_owned()));
     if end.blocks as usize != came {
         let text = format!("{} blocks were sent, and {came} have arrived", end.blocks);

@@ -1,5 +1,7 @@
 //! The backend that fetches over TCP.
 
+#[cfg(feature = "nixl")]
+use super::borrow::Borrowing;
 use super::config::ClientConfig;
 use super::connection::Connection;
 use super::owners::Owners;
@@ -7,10 +9,11 @@ use super::receive::Receiving;
 use crate::backend::{FetchFault, FetchRequest, Fetched, TransferBackend};
 use crate::counters::TransferCounters;
 use crate::limits::{CLIENT_CONNECTIONS_MAX, IDLE_CONNECTIONS_MAX, REUSE_TIMEOUT};
-use crate::serve::NoRegistrar;
+#[cfg(feature = "nixl")]
+use crate::nixl::Reads;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use kvasir_blocks::sets::{BlockSetRegistry, Registrar};
+use kvasir_blocks::sets::BlockSetRegistry;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,6 +28,9 @@ pub struct TcpBackend {
     places: Arc<Semaphore>,
     idle: Mutex<BTreeMap<String, Vec<Connection>>>,
     counters: Arc<TransferCounters>,
+    /// Blocks are read by NIXL, and only asked for over TCP.
+    #[cfg(feature = "nixl")]
+    reads: Option<Reads>,
 }
 
 impl TcpBackend {
@@ -36,7 +42,21 @@ impl TcpBackend {
         counters: Arc<TransferCounters>,
     ) -> Self {
         let places = Arc::new(Semaphore::new(CLIENT_CONNECTIONS_MAX));
-        Self { config, owners: Owners::new(registry), places, idle: Mutex::default(), counters }
+        Self {
+            config,
+            owners: Owners::new(registry),
+            places,
+            idle: Mutex::default(),
+            counters,
+            #[cfg(feature = "nixl")]
+            reads: None,
+        }
+    }
+
+    /// The same, with blocks that are read by NIXL.
+    #[cfg(feature = "nixl")]
+    pub(super) fn with_reads(self, reads: Reads) -> Self {
+        Self { reads: Some(reads), ..self }
     }
 
     /// A connection that was used before and is not too old.
@@ -81,6 +101,17 @@ impl TcpBackend {
         fetched: &mut Fetched,
     ) -> Result<(), FetchFault> {
         let bytes = usize::try_from(self.config.blocks.block_bytes).unwrap_or(usize::MAX);
+        #[cfg(feature = "nixl")]
+        if let Some(reads) = &self.reads {
+            let mut borrowing = Borrowing::new(&mut connection, request, bytes, reads);
+            let ended = borrowing.run(fetched).await;
+            let is_clean = borrowing.is_clean(&ended);
+            drop(borrowing);
+            if is_clean {
+                self.put_idle(request.peer, connection);
+            }
+            return ended;
+        }
         let mut receiving = Receiving::new(&mut connection, request, bytes);
         let ended = receiving.run(fetched).await;
         // Else something of an answer may be under way on it.
@@ -113,10 +144,6 @@ impl TcpBackend {
 impl TransferBackend for TcpBackend {
     fn name(&self) -> &'static str {
         "tcp"
-    }
-
-    fn registrar(&self) -> Arc<dyn Registrar> {
-        Arc::new(NoRegistrar)
     }
 
     fn fetch<'a>(&'a self, request: FetchRequest<'a>) -> BoxFuture<'a, Fetched> {

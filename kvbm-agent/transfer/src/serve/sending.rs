@@ -21,9 +21,9 @@ pub(super) struct Sending {
 }
 
 /// The blocks that a request holds. Dropping it releases them.
-struct Holds<'a> {
-    session: &'a Session,
-    blocks: Vec<HeldBlock>,
+pub(super) struct Holds<'a> {
+    pub(super) session: &'a Session,
+    pub(super) blocks: Vec<HeldBlock>,
 }
 
 impl Drop for Holds<'_> {
@@ -35,10 +35,10 @@ impl Drop for Holds<'_> {
 }
 
 /// A verified block, ready to be sent.
-struct Verified {
-    loan: Loan,
-    copy: Vec<u8>,
-    checksum: Checksum,
+pub(super) struct Verified {
+    pub(super) loan: Loan,
+    pub(super) copy: Vec<u8>,
+    pub(super) checksum: Checksum,
 }
 
 impl Sending {
@@ -129,7 +129,7 @@ impl Sending {
     }
 
     /// Verifies blocks, up to the first one that is wrong.
-    async fn verify(
+    pub(super) async fn verify(
         &mut self,
         session: &Session,
         slots: &[SlotId],
@@ -159,6 +159,13 @@ impl Sending {
             }
         }
         (verified, None)
+    }
+
+    /// Keeps a buffer for the next copy.
+    pub(super) fn keep(&mut self, copy: Vec<u8>) {
+        if self.copies.len() < WRITE_BLOCKS_MAX {
+            self.copies.push(copy);
+        }
     }
 
     async fn write<W: AsyncWrite + Unpin>(
@@ -195,14 +202,14 @@ impl Sending {
     }
 }
 
-const fn of_session(error: SessionError) -> Fault {
+pub(super) const fn of_session(error: SessionError) -> Fault {
     match error {
         SessionError::Ended | SessionError::Stopping => Fault::Stopping,
         SessionError::TooMany { .. } => Fault::Busy,
     }
 }
 
-const fn of_access(error: AccessError) -> Fault {
+pub(super) const fn of_access(error: AccessError) -> Fault {
     match error {
         AccessError::Limit(_) | AccessError::Busy { .. } => Fault::Busy,
         AccessError::Ended(_) | AccessError::Unknown(_) | AccessError::Fenced { .. } => {
@@ -222,7 +229,7 @@ const fn of_read(error: &ReadError) -> Fault {
     }
 }
 
-const fn of_stop(reason: StopReason) -> Fault {
+pub(super) const fn of_stop(reason: StopReason) -> Fault {
     match reason {
         StopReason::Missing => Fault::Missing,
         StopReason::Corrupt { .. } => Fault::Corrupt,

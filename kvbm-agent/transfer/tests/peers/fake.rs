@@ -69,8 +69,12 @@ impl Fake {
             memory: SetMemory { kind: MemoryKind::Dram, device_id: 0, ranges: vec![range] },
         };
         let layout = BlockSetLayout::new(description, Fence { epoch, export: 1 }).expect("a set");
-        let welcome =
-            Welcome { version: VERSION, worker: "fake".to_owned(), set: layout.serialize().0 };
+        let welcome = Welcome {
+            version: VERSION,
+            worker: "fake".to_owned(),
+            set: layout.serialize().0,
+            ..Default::default()
+        };
         let mut caller = Caller { reader, block_bytes: self.block_bytes };
         caller.send(&Message::Welcome(welcome).frame(0)).await;
         caller
