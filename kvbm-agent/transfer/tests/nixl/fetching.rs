@@ -21,18 +21,18 @@ pub fn options() -> NixlOptions {
     NixlOptions { library: library("../memory/tests/nixl/library"), ..NixlOptions::default() }
 }
 
-async fn serving(manager: &KvBlockManager) -> Serving {
+pub async fn serving(manager: &KvBlockManager) -> Serving {
     let (guard, nixl) = (Guard::default(), options());
     Serving::start_with(manager, UNTAKEN_TIMEOUT, guard, Some(&nixl)).await
 }
 
-fn fetching(manager: Arc<KvBlockManager>) -> Fetching {
+pub fn fetching(manager: Arc<KvBlockManager>) -> Fetching {
     let blocks = description(manager.block_bytes());
     Fetching::over(manager, blocks, Some(&options()))
 }
 
 /// A condition that becomes true.
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}");

@@ -11,6 +11,7 @@
 mod fetching;
 #[path = "../../../memory/tests/nixl/found.rs"]
 mod found;
+mod killed;
 #[path = "../peers/place.rs"]
 #[expect(dead_code, reason = "the tests over TCP use more of it")]
 mod place;
