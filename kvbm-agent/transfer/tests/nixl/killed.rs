@@ -9,7 +9,7 @@ use kvasir_transfer::wire::{FrameReader, Message};
 use kvasir_transfer::{FetchFault, FetchRequest, Fetched};
 use rustix::process::{Pid, Signal, kill_process};
 use std::env;
-use std::fs::File;
+use std::fs::{self, DirEntry, File};
 use std::io::Read;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -40,8 +40,8 @@ async fn an_owner_serves() {
     let owner = serving(&owned).await;
     if let Some(file) = env::var_os("KVASIR_NIXL_OWNER").map(PathBuf::from) {
         let fresh = file.with_extension("fresh");
-        std::fs::write(&fresh, owner.address.to_string()).expect("a file");
-        std::fs::rename(fresh, file).expect("a file");
+        fs::write(&fresh, owner.address.to_string()).expect("a file");
+        fs::rename(fresh, file).expect("a file");
         let ended = spawn_blocking(|| std::io::stdin().read(&mut [0])).await.expect("no panic");
         assert_eq!(ended.expect("standard input"), 0);
     } else {
@@ -76,7 +76,7 @@ impl OwnerProcess {
             .stderr(log)
             .spawn()
             .expect("a process");
-        let read = || std::fs::read_to_string(&file).ok().and_then(|text| text.parse().ok());
+        let read = || fs::read_to_string(&file).ok().and_then(|text| text.parse().ok());
         until("the owner did not start", || read().is_some()).await;
         let address = read().expect("an address");
         Self { child, address, folder }
@@ -87,8 +87,21 @@ impl OwnerProcess {
         kill_process(id.expect("an id"), signal).expect("a process");
     }
 
+    /// Stops it, and returns when each of its threads stands still.
+    async fn stop(&self) {
+        self.signal(Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.child.id());
+        let is_stopped = |task: std::io::Result<DirEntry>| {
+            let stat = fs::read_to_string(task.expect("a thread").path().join("stat"));
+            // The state comes after the name, which is in parentheses.
+            stat.expect("a thread").rsplit(')').next().is_some_and(|rest| rest.starts_with(" T"))
+        };
+        let are_stopped = || fs::read_dir(&tasks).expect("threads").all(is_stopped);
+        until("the owner does not stop", are_stopped).await;
+    }
+
     fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 }
 
@@ -137,7 +150,7 @@ async fn stopped_in_the_middle(
             let manager = &fetching.manager;
             let has_first = || free_and_active(manager).1 == REQUEST_BLOCKS_MAX as u64;
             until("the blocks of the first request did not come", has_first).await;
-            owner.signal(Signal::STOP);
+            owner.stop().await;
         }
         to_client.write_all(&message.frame(0)).await.expect("the client");
     }
