@@ -68,7 +68,9 @@ fn ended(agent: &mut Agent<u32>, id: TransferId) -> Result<Vec<Piece<u32>>, Nixl
 
 #[test]
 fn blocks_of_a_peer_are_read_byte_for_byte() {
-    let (library, plugin) = (loaded(), Plugin::new("UCX"));
+    let (library, mut plugin) = (loaded(), Plugin::new("UCX"));
+    // NIXL's own value, to show that parameters are passed.
+    plugin.parameters = vec![("ucx_error_handling_mode".to_owned(), "peer".to_owned())];
     for (theirs, ours) in [(private(), shared()), (shared(), private())] {
         fill(&theirs);
         let mut owner = Agent::<()>::new(&library, "owner", &plugin).expect("an agent");
@@ -138,6 +140,14 @@ fn what_is_wrong_is_named() {
     };
     assert_eq!(refusal("", "UCX"), NixlError::Text { field: "the agent's name", max: 512 });
     assert!(matches!(refusal("a", "NONE"), NixlError::Call { call: "create_backend", .. }));
+
+    let parameter = |value: &str| {
+        let parameters = vec![("ucx_error_handling_mode".to_owned(), value.to_owned())];
+        let plugin = Plugin { parameters, ..Plugin::new("UCX") };
+        Agent::<u32>::new(&library, "a", &plugin).map(drop).expect_err("refused")
+    };
+    assert!(matches!(parameter("a\0b"), NixlError::Text { field: "a parameter's value", .. }));
+    assert!(matches!(parameter("other"), NixlError::Call { call: "create_backend", .. }));
 
     let (mine, other) = (private(), private());
     let mut agent = Agent::new(&library, "a", &Plugin::new("UCX")).expect("an agent");

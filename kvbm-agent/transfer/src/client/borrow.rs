@@ -49,7 +49,8 @@ impl<'a> Borrowing<'a> {
 
     /// Whether the connection may be reused after this result: nothing is lent, and no answer is expected on it.
     pub(super) fn is_clean(&self, ended: &Result<(), FetchFault>) -> bool {
-        self.asked.is_empty() && matches!(ended, Ok(()) | Err(FetchFault::Missing))
+        let is_over = matches!(ended, Ok(()) | Err(FetchFault::Missing | FetchFault::NoRoom(_)));
+        self.asked.is_empty() && is_over
     }
 
     /// Fetches until all blocks are registered, or a fault stops it.
@@ -65,15 +66,20 @@ impl<'a> Borrowing<'a> {
         self.ask(&guard).await?;
         while let Some((number, part)) = self.asked.front().copied() {
             let lent = self.lent(number, part).await?;
-            self.read(&guard, &lent, fetched).await?;
-            if !lent.blocks.is_empty() {
-                let back = Message::Return(Return { request: number });
-                self.connection.send(&back).await.map_err(of_wire)?;
-            }
-            self.asked.pop_front();
+            let stopped = self.read(&guard, &lent, fetched).await?;
+            self.give_back(&lent).await?;
             let count = lent.blocks.len();
             let blocks = u32::try_from(count).unwrap_or(u32::MAX);
-            of_end(&End { request: number, blocks, fault: lent.fault }, count, part.len())?;
+            let end = End { request: number, blocks, fault: lent.fault };
+            let ended = stopped.map_or_else(|| of_end(&end, count, part.len()), Err);
+            if ended.is_err() {
+                // What is lent for later requests is not read: the owner may use it again at once.
+                while let Some((number, part)) = self.asked.front().copied() {
+                    let lent = self.lent(number, part).await?;
+                    self.give_back(&lent).await?;
+                }
+            }
+            ended?;
             self.ask(&guard).await?;
         }
         guard.finish().map_err(|_ended| FetchFault::Fenced)
@@ -98,6 +104,16 @@ impl<'a> Borrowing<'a> {
             self.asked.push_back((number, part));
             self.connection.send(&lend).await.map_err(of_wire)?;
         }
+        Ok(())
+    }
+
+    /// Returns a loan. None of its blocks is read any more.
+    async fn give_back(&mut self, lent: &Lent) -> Result<(), FetchFault> {
+        if !lent.blocks.is_empty() {
+            let back = Message::Return(Return { request: lent.request });
+            self.connection.send(&back).await.map_err(of_wire)?;
+        }
+        self.asked.pop_front();
         Ok(())
     }
 
@@ -128,13 +144,13 @@ impl<'a> Borrowing<'a> {
     }
 
     /// Reads and registers all blocks that are lent. One transfer is under way while the blocks of the one before it are
-    /// summed up.
+    /// summed up. Returns why it stopped before the last block, if nothing is read any more; after an error, something may be.
     async fn read(
         &self,
         guard: &TransferGuard,
         lent: &Lent,
         fetched: &mut Fetched,
-    ) -> Result<(), FetchFault> {
+    ) -> Result<Option<FetchFault>, FetchFault> {
         let at_once = (READ_BYTES_MAX / self.block_bytes.max(1)).clamp(1, READ_BLOCKS_MAX);
         let (mut rest, mut before) = (lent.blocks.as_slice(), None);
         while !rest.is_empty() {
@@ -143,13 +159,14 @@ impl<'a> Borrowing<'a> {
                 Err(fault) => {
                     // What comes before the fault counts.
                     self.finish(guard, before, fetched).await?;
-                    return Err(fault);
+                    return Ok(Some(fault));
                 }
             };
             self.finish(guard, before.replace(begun), fetched).await?;
             rest = left;
         }
-        self.finish(guard, before, fetched).await
+        self.finish(guard, before, fetched).await?;
+        Ok(None)
     }
 
     /// Starts to read the first of these blocks. Returns those behind them, too.

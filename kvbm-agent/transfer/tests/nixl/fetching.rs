@@ -5,7 +5,7 @@ use crate::place::{
 };
 use kvasir_process::access::Guard;
 use kvasir_tiers::manager::KvBlockManager;
-use kvasir_transfer::limits::{UNTAKEN_TIMEOUT, VERSION};
+use kvasir_transfer::limits::{REQUEST_BLOCKS_MAX, UNTAKEN_TIMEOUT, VERSION};
 use kvasir_transfer::wire::{Fault, Fetch, FrameReader, Hello, Message, Return};
 use kvasir_transfer::{FetchFault, NixlOptions};
 use std::net::SocketAddr;
@@ -84,9 +84,11 @@ async fn large_blocks_arrive_too() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_an_owner_lacks_is_missing_and_a_restarted_owner_is_another_one() {
-    let blocks = prompt(1, 8);
-    let owned = manager(Memory::Private, BLOCK_BYTES, 16);
+    // Of the second of two requests, it has all but the first block.
+    let blocks = prompt(1, 600);
+    let owned = manager(Memory::Private, BLOCK_BYTES, 600);
     save(&owned, &blocks[..5]);
+    save(&owned, &blocks[REQUEST_BLOCKS_MAX..]);
     let owner = serving(&owned).await;
     let fetching = fetching(manager(Memory::Private, BLOCK_BYTES, 16));
     for round in 0..3 {
@@ -95,6 +97,7 @@ async fn what_an_owner_lacks_is_missing_and_a_restarted_owner_is_another_one() {
         drop(fetched.blocks);
         assert_eq!(verified(&fetching.manager, &blocks), 5, "round {round}");
     }
+    until("what was not read is lent still", || free_and_active(&owned).1 == 0).await;
     let address = owner.address;
     owner.stop().await;
     let fetched = fetching.fetch(address, &blocks).await;
@@ -113,6 +116,8 @@ async fn without_room_the_rest_stays_where_it_is() {
     assert!(matches!(fetched.stopped, Some(FetchFault::NoRoom(_))), "{:?}", fetched.stopped);
     drop(fetched.blocks);
     assert_eq!(verified(&fetching.manager, &blocks), 3);
+    // Long before the timeout of the request.
+    until("what was not read is lent still", || free_and_active(&owned).1 == 0).await;
     owner.stop().await;
 }
 
