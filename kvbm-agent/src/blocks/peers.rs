@@ -85,6 +85,7 @@ impl Peers {
 type Books = (BlockSetRegistry, Arc<TransferCounters>);
 
 /// What fetches.
+#[cfg_attr(not(feature = "nixl"), expect(unused_variables, reason = "for NIXL alone"))]
 async fn backend(
     client: ClientConfig,
     (registry, counters): Books,
@@ -98,9 +99,8 @@ async fn backend(
     {
         let arena = Arc::clone(manager.arena());
         // Loading the library takes a while. A panic is in the log.
-        let made = spawn_blocking(move || {
-            NixlBackend::new(client, registry, counters, &arena, &nixl)
-        });
+        let made =
+            spawn_blocking(move || NixlBackend::new(client, registry, counters, &arena, &nixl));
         Ok(Arc::new(made.await.map_err(|_panic| BlocksError::Panic)??))
     }
     #[cfg(not(feature = "nixl"))]

@@ -113,7 +113,10 @@ impl PeerOptions {
     }
 
     /// How NIXL is used, if it is.
-    #[cfg_attr(feature = "nixl", expect(clippy::unnecessary_wraps, reason = "as without the feature"))]
+    #[cfg_attr(
+        feature = "nixl",
+        expect(clippy::unnecessary_wraps, reason = "as without the feature")
+    )]
     fn nixl(&self) -> Result<Option<NixlOptions>, ConfigError> {
         if self.blocks_peer_backend == PeerBackend::Tcp {
             return Ok(None);
@@ -125,7 +128,8 @@ impl PeerOptions {
         }
         #[cfg(not(feature = "nixl"))]
         {
-            let why = "this agent was built without NIXL: build it with --features nixl, or use tcp";
+            let why =
+                "this agent was built without NIXL: build it with --features nixl, or use tcp";
             Err(ConfigError::invalid("blocks-peer-backend", why))
         }
     }

@@ -4,7 +4,9 @@ use crate::block::{NewBlock, Sealed};
 use crate::cancel::Cancel;
 use crate::error::TransferError;
 use crate::storage::{Place, Storage, StorageKind, check_loaded, check_size, copy_summed, sealed};
-use kvasir_memory::nixl::{Agent, Direction, Far, FileId, Library, NixlError, Piece, Plugin, Progress};
+use kvasir_memory::nixl::{
+    Agent, Direction, Far, FileId, Library, NixlError, Piece, Plugin, Progress,
+};
 use kvasir_memory::{
     AllocateError, Arena, ArenaError, Claims, ReadSlot, SlotLayout, StorageAllocator,
     SystemAllocator, WriteSlot,

@@ -122,12 +122,8 @@ fn measure(memory: Memory, sizes: &Sizes, nixl: Option<&NixlOptions>) {
     let blocks = prompt(1, sizes.blocks as u64);
     let owned = warm(memory, sizes);
     fill(&owned, &blocks);
-    let owner = runtime.block_on(Serving::start_with(
-        &owned,
-        UNTAKEN_TIMEOUT,
-        Guard::default(),
-        nixl,
-    ));
+    let owner =
+        runtime.block_on(Serving::start_with(&owned, UNTAKEN_TIMEOUT, Guard::default(), nixl));
     let bytes = (sizes.blocks * sizes.block_bytes) as f64;
     let (mut ratios, mut speeds, mut copies) = (Vec::new(), Vec::new(), Vec::new());
     let mut firsts: Vec<Duration> = Vec::new();

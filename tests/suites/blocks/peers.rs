@@ -1,10 +1,10 @@
 //! Blocks between two agents: what one has saved, the other one fetches, whoever is killed and whoever may not.
 
-#[path = "../../../kvbm-agent/memory/tests/nixl/found.rs"]
-mod found;
 #[path = "../tls/authority.rs"]
 #[expect(dead_code, reason = "another suite's, which uses more of it")]
 mod authority;
+#[path = "../../../kvbm-agent/memory/tests/nixl/found.rs"]
+mod found;
 
 use crate::engine::{Engine, hashes, over_socket, prompt};
 use crate::place::{BLOCK_BYTES, HOST_BLOCKS, PATIENCE, Place};

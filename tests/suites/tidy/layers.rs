@@ -235,7 +235,10 @@ const LAYERS: &[(&str, &str)] = &[
     ("proto/store", "cause options"),
     ("proto/access", "names role denied rate principal file identities"),
     ("proto/tls", "alpn error pem reload names server addresses again channel dial"),
-    ("kvbm-agent/memory", "claims raw region mapping arena system pinned shared device buffer nixl"),
+    (
+        "kvbm-agent/memory",
+        "claims raw region mapping arena system pinned shared device buffer nixl",
+    ),
     ("kvbm-agent/memory::arena", "view copy"),
     ("kvbm-agent/memory::device", "driver"),
     ("kvbm-agent/memory::nixl", "error calls lists agent"),

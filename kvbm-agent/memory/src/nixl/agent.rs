@@ -123,17 +123,33 @@ impl<T> Agent<T> {
         };
         let mut handle = null_mut();
         // SAFETY: the name ends with a zero, the config is read only now, and NIXL writes one pointer.
-        let status = unsafe { (calls.create_agent)(name.as_ptr(), &raw const config, &raw mut handle) };
+        let status =
+            unsafe { (calls.create_agent)(name.as_ptr(), &raw const config, &raw mut handle) };
         check("create_agent", status)?;
         let (arenas, files, flying, failed) = (Vec::new(), Vec::new(), BTreeMap::new(), Vec::new());
         let (backend, options) = (null_mut(), None);
         // From here on, dropping it destroys the agent.
-        let mut agent =
-            Self { calls, handle, backend, options, name, arenas, files, flying, failed, started: 0 };
+        let mut agent = Self {
+            calls,
+            handle,
+            backend,
+            options,
+            name,
+            arenas,
+            files,
+            flying,
+            failed,
+            started: 0,
+        };
         let list = parameters(&agent.calls, plugin)?;
         // SAFETY: all are valid, and NIXL writes one pointer.
         let status = unsafe {
-            (agent.calls.create_backend)(agent.handle, kind.as_ptr(), list.object, &raw mut agent.backend)
+            (agent.calls.create_backend)(
+                agent.handle,
+                kind.as_ptr(),
+                list.object,
+                &raw mut agent.backend,
+            )
         };
         check("create_backend", status)?;
         agent.options = Some(self::options(&agent.calls, agent.backend)?);
@@ -183,7 +199,8 @@ impl<T> Agent<T> {
     pub fn metadata(&self) -> Result<Vec<u8>, NixlError> {
         let (mut data, mut bytes) = (null_mut(), 0);
         // SAFETY: the agent is valid; NIXL writes a pointer and a length.
-        let status = unsafe { (self.calls.get_local_md)(self.handle, &raw mut data, &raw mut bytes) };
+        let status =
+            unsafe { (self.calls.get_local_md)(self.handle, &raw mut data, &raw mut bytes) };
         check("get_local_md", status)?;
         let metadata = if data.is_null() {
             Vec::new()
@@ -326,7 +343,9 @@ impl<T> Agent<T> {
 
     /// Looks how far a transfer is. A transfer that is not running is forgotten with the answer.
     pub fn poll(&mut self, id: TransferId) -> Progress<T> {
-        let Some(flying) = self.flying.get(&id) else { return Progress::Failed(NixlError::Unknown) };
+        let Some(flying) = self.flying.get(&id) else {
+            return Progress::Failed(NixlError::Unknown);
+        };
         // SAFETY: both are valid: a request in `flying` was not released.
         let status = unsafe { (self.calls.get_xfer_status)(self.handle, flying.request) };
         if status == IN_PROGRESS {

@@ -107,9 +107,8 @@ pub(super) fn side(
     let list = Owned::new("create_xfer_dlist", create, calls.destroy_xfer_dlist)?;
     for at in stretches {
         // SAFETY: the list is valid. Adding looks at no memory.
-        let status = unsafe {
-            (calls.xfer_dlist_add_desc)(list.object, at.address, at.bytes, at.device)
-        };
+        let status =
+            unsafe { (calls.xfer_dlist_add_desc)(list.object, at.address, at.bytes, at.device) };
         check("xfer_dlist_add_desc", status)?;
     }
     Ok(list)

@@ -41,7 +41,11 @@ fn shared() -> Arc<Arena> {
 }
 
 fn bytes_of(slot: u32) -> Vec<u8> {
-    (0..=250).cycle().map(|at: u8| at.wrapping_mul(slot as u8 + 3)).take(LAYOUT.block_bytes).collect()
+    (0..=250)
+        .cycle()
+        .map(|at: u8| at.wrapping_mul(slot as u8 + 3))
+        .take(LAYOUT.block_bytes)
+        .collect()
 }
 
 fn fill(arena: &Arc<Arena>) {
@@ -156,12 +160,19 @@ fn what_is_wrong_is_named() {
         let error = agent.connect(bytes).expect_err("refused");
         assert!(matches!(error, NixlError::Count { field: "bytes of metadata", .. }), "{error}");
     }
-    assert!(matches!(agent.connect(&[7; 100]), Err(NixlError::Call { call: "load_remote_md", .. })));
+    assert!(matches!(
+        agent.connect(&[7; 100]),
+        Err(NixlError::Call { call: "load_remote_md", .. })
+    ));
     let mut peer = Agent::<()>::new(&library, "b", &Plugin::new("UCX")).expect("an agent");
     peer.register(&other).expect("registered");
     let peer = agent.connect(&peer.metadata().expect("metadata")).expect("a peer");
-    let mut refused = |pieces| agent.start(Direction::Read, Far::Peer(&peer), pieces).expect_err("x");
-    assert_eq!(refused(Vec::new()), NixlError::Count { field: "pieces", count: 0, max: PIECES_MAX });
+    let mut refused =
+        |pieces| agent.start(Direction::Read, Far::Peer(&peer), pieces).expect_err("x");
+    assert_eq!(
+        refused(Vec::new()),
+        NixlError::Count { field: "pieces", count: 0, max: PIECES_MAX }
+    );
     let foreign = vec![piece(&other, 0, first)];
     assert_eq!(refused(foreign), NixlError::Unregistered("a slot's arena"));
     // An address that the peer has not registered: NIXL refuses it before any byte moves.

@@ -134,7 +134,8 @@ impl<'a> Borrowing<'a> {
             let head = &block.head;
             let next = expected.next();
             head.request == number
-                && next.is_some_and(|(wanted, index)| (wanted.0, index) == (head.sequence, head.index))
+                && next
+                    .is_some_and(|(wanted, index)| (wanted.0, index) == (head.sequence, head.index))
         };
         if lent.blocks.iter().all(is_expected) {
             return Ok(lent);

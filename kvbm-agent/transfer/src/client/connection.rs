@@ -107,9 +107,7 @@ async fn greet(
         Err(error) => return Err(lost(error.into())),
     };
     match answer {
-        Some(Message::Welcome(welcome)) if welcome.version == VERSION => {
-            Ok((reader, welcome))
-        }
+        Some(Message::Welcome(welcome)) if welcome.version == VERSION => Ok((reader, welcome)),
         Some(Message::Welcome(welcome)) => {
             let text = format!("version is {}, and this agent speaks {VERSION}", welcome.version);
             Err(FetchFault::Refused(text))

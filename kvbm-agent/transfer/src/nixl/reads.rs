@@ -1,7 +1,5 @@
 use crate::backend::FetchFault;
-use crate::limits::{
-    AGENTS_ENDING_MAX, READ_PEERS_MAX, READ_POLL_INTERVAL, READS_WAITING_MAX,
-};
+use crate::limits::{AGENTS_ENDING_MAX, READ_PEERS_MAX, READ_POLL_INTERVAL, READS_WAITING_MAX};
 use kvasir_memory::Arena;
 use kvasir_memory::nixl::{
     Agent, Direction, Far, Library, NixlError, Peer, Piece, Plugin, Progress, TransferId,
@@ -180,9 +178,8 @@ impl Agents {
 
     /// The agent in use, or a new one.
     fn generation(&mut self, metadata: &[u8]) -> Result<&mut Generation, FetchFault> {
-        let is_full = |at: &Generation| {
-            at.peers.len() >= READ_PEERS_MAX && !at.peers.contains_key(metadata)
-        };
+        let is_full =
+            |at: &Generation| at.peers.len() >= READ_PEERS_MAX && !at.peers.contains_key(metadata);
         let is_usable = self.current.as_ref().is_some_and(|at| !at.is_spoiled && !is_full(at));
         if !is_usable {
             if self.ending.len() >= AGENTS_ENDING_MAX {

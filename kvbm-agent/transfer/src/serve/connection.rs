@@ -219,7 +219,9 @@ impl<'a> Connection<'a> {
         self.let_in()?;
         let refused = |text: String| Refused(Disconnect::Protocol, RefusalCode::Protocol, text);
         if self.owner.nixl.is_empty() {
-            return Err(refused("this agent lends no blocks: its backend is not NIXL".to_owned()).into());
+            return Err(
+                refused("this agent lends no blocks: its backend is not NIXL".to_owned()).into()
+            );
         }
         if !self.loans.has_room() {
             let text = format!("{LOANS_AHEAD_MAX} loans are not returned yet, the limit");

@@ -12,5 +12,4 @@ mod shared;
 
 pub use owner::{Owner, OwnerError};
 
-
 pub use shared::OwnerConfig;

@@ -60,7 +60,8 @@ async fn blocks_arrive_byte_for_byte() {
         assert_eq!(fetched.bytes, 1_600 * BLOCK_BYTES as u64);
         drop(fetched.blocks);
         assert_eq!(verified(&fetching.manager, &blocks), 1_600);
-        until("what was returned is not counted", || owner.counters.metrics().served == 1_600).await;
+        until("what was returned is not counted", || owner.counters.metrics().served == 1_600)
+            .await;
         assert_eq!(fetching.counters.metrics().fetched, 1_600);
         assert_eq!(free_and_active(&owned), (0, 0), "nothing is lent any more");
         owner.stop().await;

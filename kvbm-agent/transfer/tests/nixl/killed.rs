@@ -2,7 +2,9 @@
 //! a read needs their processor then, so a read from an owner that is stopped is under way for certain.
 
 use crate::fetching::{fetching, options, serving, until};
-use crate::place::{Fetching, Memory, PATIENCE, free_and_active, manager, names, prompt, save, verified};
+use crate::place::{
+    Fetching, Memory, PATIENCE, free_and_active, manager, names, prompt, save, verified,
+};
 use kvasir_blocks::BlockIdentity;
 use kvasir_transfer::limits::REQUEST_BLOCKS_MAX;
 use kvasir_transfer::wire::{FrameReader, Message};
