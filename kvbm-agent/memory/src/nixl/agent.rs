@@ -114,7 +114,7 @@ impl<T> Agent<T> {
             enable_prog_thread: true,
             enable_listen_thread: false,
             listen_port: 0,
-            // NIXL's own locks, strictest kind.
+            // NIXL's own locks, of the strictest kind.
             thread_sync: 1,
             num_workers: 1,
             pthr_delay_us: 100,

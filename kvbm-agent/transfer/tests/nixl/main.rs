@@ -15,3 +15,4 @@ mod killed;
 #[path = "../peers/place.rs"]
 #[expect(dead_code, reason = "the tests over TCP use more of it")]
 mod place;
+mod refused;
