@@ -3,6 +3,7 @@
 //!
 //! - [`mod@region`]: what a region is, and what allocates one ([`StorageAllocator`]): where a third party plugs in.
 //! - [`system`], [`pinned`], [`shared`], `device` (feature `cuda`): the regions that come with the crate.
+//! - `nixl` (feature `nixl`): transfers with peers and files by NIXL, which is found at run time.
 //! - [`claims`]: who holds which slot. [`arena`]: slots, guards, and copies between them.
 //! - [`buffer`]: aligned buffers for direct I/O.
 //! - `mapping`: pages from the kernel. `raw`: copies through pointers.
@@ -17,6 +18,8 @@ pub mod claims;
 pub mod device;
 #[expect(unsafe_code, reason = "pages come from the kernel as pointers")]
 mod mapping;
+#[cfg(feature = "nixl")]
+pub mod nixl;
 #[expect(unsafe_code, reason = "page-locked memory is a region")]
 pub mod pinned;
 #[expect(unsafe_code, reason = "copies from and to memory that others write at the same time")]

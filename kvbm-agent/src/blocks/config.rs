@@ -91,7 +91,15 @@ pub struct PeersConfig {
     pub guard: Guard,
     /// What connects to other agents. They learn its token.
     pub dialer: Dialer,
+    /// How NIXL is used; none for TCP alone.
+    pub nixl: Option<NixlOptions>,
 }
+
+/// Without the feature `nixl` there is no way to use it.
+#[cfg(not(feature = "nixl"))]
+pub type NixlOptions = std::convert::Infallible;
+#[cfg(feature = "nixl")]
+pub use kvasir_transfer::NixlOptions;
 
 /// What the block manager of an agent is made of.
 #[derive(Debug, Clone)]

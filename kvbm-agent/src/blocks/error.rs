@@ -32,6 +32,10 @@ pub enum BlocksError {
     /// Blocks cannot be served to other agents.
     #[error("blocks-peer-listen: {0}")]
     Owner(#[from] OwnerError),
+    /// NIXL cannot be used.
+    #[cfg(feature = "nixl")]
+    #[error("blocks-peer-nixl-library: {0}")]
+    Nixl(#[from] kvasir_transfer::nixl::NixlError),
     /// A fault of ours.
     #[error("blocks: the block manager failed while it began: see the log")]
     Panic,

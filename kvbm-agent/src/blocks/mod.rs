@@ -28,8 +28,8 @@ mod verdicts;
 mod volume;
 
 pub use config::{
-    ArenaBacking, BlocksConfig, DiskFile, LayoutDimensions, PeersConfig, SLOT_ALIGNMENT_BYTES,
-    VolumePlace,
+    ArenaBacking, BlocksConfig, DiskFile, LayoutDimensions, NixlOptions, PeersConfig,
+    SLOT_ALIGNMENT_BYTES, VolumePlace,
 };
 pub use error::BlocksError;
 pub use running::Blocks;

@@ -1,6 +1,6 @@
 //! Blocks from and for other agents.
 
-use super::{BlocksConfig, BlocksError, PeersConfig};
+use super::{BlocksConfig, BlocksError, NixlOptions, PeersConfig};
 use kvasir_blocks::sets::{BlockSetLimits, BlockSetRegistry, ContentId};
 use kvasir_process::access::Guard;
 use kvasir_process::net::ConnectionMetrics;
@@ -8,16 +8,20 @@ use kvasir_process::program::listen;
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::hash::HASH_SCHEME;
 use kvasir_tiers::manager::KvBlockManager;
+#[cfg(feature = "nixl")]
+use kvasir_transfer::NixlBackend;
 use kvasir_transfer::serve::OwnerConfig;
 use kvasir_transfer::wire::form_number;
 use kvasir_transfer::{
-    BlockDescription, ClientConfig, Owner, TcpBackend, TransferBackend, TransferCounters,
-    TransferMetrics,
+    BlockDescription, ClientConfig, Owner, OwnerError, TcpBackend, TransferBackend,
+    TransferCounters, TransferMetrics,
 };
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 use tokio::net::TcpListener;
+#[cfg(feature = "nixl")]
+use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 /// Both sides of it.
@@ -37,20 +41,21 @@ impl Peers {
         address: &WorkerAddress,
         manager: &KvBlockManager,
     ) -> Result<Self, BlocksError> {
-        let PeersConfig { listen: at, guard, dialer, .. } = config.peers.clone();
+        let PeersConfig { listen: at, guard, dialer, nixl, .. } = config.peers.clone();
         let counters: Arc<TransferCounters> = Arc::default();
         let registry = BlockSetRegistry::new(epoch(), BlockSetLimits::DEFAULT);
         let (worker, blocks) = (address.worker.clone(), described(config, address));
         let client = ClientConfig { worker: worker.clone(), blocks: blocks.clone(), dialer };
-        let backend = TcpBackend::new(client, registry.clone(), Arc::clone(&counters));
-        let backend: Arc<dyn TransferBackend> = Arc::new(backend);
+        let imports = (registry.clone(), Arc::clone(&counters));
+        let backend = backend(client, imports, manager, nixl.clone()).await?;
+        tracing::info!(backend = backend.name(), "blocks come from other agents by it");
         let (mut owner, mut port) = (None, None);
         if let Some(at) = at {
             let (listener, bound) = listen("blocks-peer-listen", at).await?;
             tracing::info!(address = %bound, "other agents fetch blocks here");
             let content = ContentId(content(config));
             let config = OwnerConfig::new(worker, blocks, content);
-            let serving = Owner::new(config, manager, registry, Arc::clone(&counters))?;
+            let serving = serving(config, manager, (registry, Arc::clone(&counters)), nixl)?;
             (owner, port) = (Some(Arc::new(serving)), Some((listener, guard)));
         }
         Ok(Self { backend, owner, port: Mutex::new(port), counters })
@@ -75,6 +80,46 @@ impl Peers {
     pub(super) fn connections(&self) -> Option<&ConnectionMetrics> {
         self.owner.as_deref().map(Owner::connections)
     }
+}
+
+/// Sets of peers, and what happens.
+type Books = (BlockSetRegistry, Arc<TransferCounters>);
+
+/// What fetches.
+#[cfg_attr(not(feature = "nixl"), expect(unused_variables, reason = "for NIXL alone"))]
+async fn backend(
+    client: ClientConfig,
+    (registry, counters): Books,
+    manager: &KvBlockManager,
+    nixl: Option<NixlOptions>,
+) -> Result<Arc<dyn TransferBackend>, BlocksError> {
+    let Some(nixl) = nixl else {
+        return Ok(Arc::new(TcpBackend::new(client, registry, counters)));
+    };
+    #[cfg(feature = "nixl")]
+    {
+        let arena = Arc::clone(manager.arena());
+        // Loading the library takes a while. A panic is in the log.
+        let made =
+            spawn_blocking(move || NixlBackend::new(client, registry, counters, &arena, &nixl));
+        Ok(Arc::new(made.await.map_err(|_panic| BlocksError::Panic)??))
+    }
+    #[cfg(not(feature = "nixl"))]
+    match nixl {}
+}
+
+/// What serves.
+fn serving(
+    config: OwnerConfig,
+    manager: &KvBlockManager,
+    (registry, counters): Books,
+    nixl: Option<NixlOptions>,
+) -> Result<Owner, OwnerError> {
+    let Some(nixl) = nixl else { return Owner::new(config, manager, registry, counters) };
+    #[cfg(feature = "nixl")]
+    return Owner::with_nixl(config, manager, registry, counters, &nixl);
+    #[cfg(not(feature = "nixl"))]
+    match nixl {}
 }
 
 /// Grows from start to start, as long as the machine's clock does: what an earlier process exported is fenced by it.

@@ -1,13 +1,16 @@
 //! Options of blocks between agents.
 
-use crate::blocks::PeersConfig;
+use crate::blocks::{NixlOptions, PeersConfig};
 use clap::Args;
 use kvasir_process::config::ConfigError;
 use kvasir_process::options::{ProcessConfig, target};
+use kvasir_process::text;
 use kvasir_proto::target::is_tls;
 use serde::Serialize;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// Options of transfers between agents.
 #[derive(Debug, Clone, PartialEq, Eq, Args, Serialize)]
@@ -25,6 +28,41 @@ pub struct PeerOptions {
     /// loopback addresses, because engines choose the peers. The token of token-file is never sent to peers
     #[arg(long, value_name = "FILE")]
     pub blocks_peer_token_file: Option<PathBuf>,
+    /// How blocks come from other agents: tcp, or nixl, which reads their memory and needs a build with the feature nixl. An
+    /// agent with nixl serves both. UCX, which NIXL uses, has no TLS and no identities: use it among trusted hosts only
+    #[arg(long, value_name = "NAME", default_value_t = PeerBackend::Tcp)]
+    #[serde(serialize_with = "text::serialize")]
+    pub blocks_peer_backend: PeerBackend,
+    /// NIXL's libnixl_capi.so, as pip install nixl-cu12 has it: a path, or a name that the loader searches for
+    #[arg(long, value_name = "FILE", default_value = "libnixl_capi.so")]
+    pub blocks_peer_nixl_library: PathBuf,
+}
+
+/// How blocks come from other agents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerBackend {
+    /// Over the connection.
+    Tcp,
+    /// Read from their memory.
+    Nixl,
+}
+
+impl fmt::Display for PeerBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "tcp",
+            Self::Nixl => "nixl",
+        })
+    }
+}
+
+impl FromStr for PeerBackend {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = [Self::Tcp, Self::Nixl].into_iter().find(|at| at.to_string() == text);
+        found.ok_or_else(|| format!("{text:?} is not tcp or nixl"))
+    }
 }
 
 impl PeerOptions {
@@ -34,6 +72,7 @@ impl PeerOptions {
             ("blocks-peer-listen", self.blocks_peer_listen.is_some()),
             ("blocks-peer-advertise", self.blocks_peer_advertise.is_some()),
             ("blocks-peer-token-file", self.blocks_peer_token_file.is_some()),
+            ("blocks-peer-backend", self.blocks_peer_backend != PeerBackend::Tcp),
         ];
         set.into_iter().find(|(_, is_set)| *is_set).map(|(field, _)| field)
     }
@@ -69,7 +108,30 @@ impl PeerOptions {
                 invalid("blocks-peer-token-file", why)
             })?,
         };
-        Ok(PeersConfig { listen, advertise, guard: process.guard.clone(), dialer })
+        let nixl = self.nixl()?;
+        Ok(PeersConfig { listen, advertise, guard: process.guard.clone(), dialer, nixl })
+    }
+
+    /// How NIXL is used, if it is.
+    #[cfg_attr(
+        feature = "nixl",
+        expect(clippy::unnecessary_wraps, reason = "as without the feature")
+    )]
+    fn nixl(&self) -> Result<Option<NixlOptions>, ConfigError> {
+        if self.blocks_peer_backend == PeerBackend::Tcp {
+            return Ok(None);
+        }
+        #[cfg(feature = "nixl")]
+        {
+            let library = self.blocks_peer_nixl_library.clone();
+            Ok(Some(NixlOptions { library, ..NixlOptions::default() }))
+        }
+        #[cfg(not(feature = "nixl"))]
+        {
+            let why =
+                "this agent was built without NIXL: build it with --features nixl, or use tcp";
+            Err(ConfigError::invalid("blocks-peer-backend", why))
+        }
     }
 
     /// What other agents connect to; none if that is known only once the port is open.

@@ -3,6 +3,7 @@
 //! - [`checksum`], [`block`]: what a block is called, and what its bytes add up to.
 //! - [`storage`]: the trait of all storages ([`Storage`]): where a third party plugs in. [`error`]: why a transfer failed.
 //! - [`host`]: memory. [`disk`]: one preallocated file. `objects` (feature): shared blob storage.
+//!   `nixl` (feature): a file that NIXL reads and writes.
 //! - [`cancel`], [`executor`]: batches of transfers on threads of their own.
 //! - [`manager`]: sessions of engines, and the task that joins the pools of `kvasir-blocks` with the storages.
 //! - `faults` (feature): storages that fail by a seed, for tests.
@@ -20,6 +21,8 @@ pub mod faults;
 mod fields;
 pub mod host;
 pub mod manager;
+#[cfg(feature = "nixl")]
+pub mod nixl;
 #[cfg(feature = "objects")]
 pub mod objects;
 pub mod storage;

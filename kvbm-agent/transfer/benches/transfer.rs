@@ -1,5 +1,5 @@
-//! `transfer-bench`: blocks from a peer over loopback, checksums on, beside a plain copy of the same bytes over TCP in the same
-//! run. The ratios count. `cargo bench -p kvasir-transfer -- [BLOCKS] [KIB] [TRIALS]`; 10,000 blocks of 64 KiB by default.
+//! `transfer-bench`: blocks from a peer over loopback, checksums on, over TCP and by NIXL, beside a plain copy of the same bytes
+//! over TCP in the same run. The ratios count. `cargo bench -p kvasir-transfer -- [BLOCKS] [KIB] [TRIALS]`; 10,000 blocks of 64 KiB by default.
 #![expect(
     clippy::expect_used,
     clippy::indexing_slicing,
@@ -12,6 +12,8 @@
     reason = "a tool for people, which may fail"
 )]
 
+#[path = "../../memory/tests/nixl/found.rs"]
+mod found;
 #[path = "../tests/peers/place.rs"]
 #[expect(dead_code, reason = "the tests use more of it")]
 mod place;
@@ -19,9 +21,9 @@ mod place;
 use kvasir_blocks::{BlockIdentity, Priority};
 use kvasir_process::access::Guard;
 use kvasir_tiers::manager::{Commit, KvBlockManager};
-use kvasir_transfer::Fetched;
 use kvasir_transfer::limits::UNTAKEN_TIMEOUT;
-use place::{Fetching, Memory, Serving, manager, prompt};
+use kvasir_transfer::{Fetched, NixlOptions};
+use place::{Fetching, Memory, Serving, description, manager, prompt};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -108,20 +110,26 @@ fn median(values: &[f64]) -> f64 {
     sorted[sorted.len() / 2]
 }
 
-fn measure(memory: Memory, sizes: &Sizes) {
+/// Who fetches into memory that is there already.
+fn fetching(memory: Memory, sizes: &Sizes, nixl: Option<&NixlOptions>) -> Arc<Fetching> {
+    let blocks = description(sizes.block_bytes);
+    Arc::new(Fetching::over(warm(memory, sizes), blocks, nixl))
+}
+
+fn measure(memory: Memory, sizes: &Sizes, nixl: Option<&NixlOptions>) {
     let runtime = Runtime::new().expect("a runtime");
     let _runtime = runtime.enter();
     let blocks = prompt(1, sizes.blocks as u64);
     let owned = warm(memory, sizes);
     fill(&owned, &blocks);
-    let owner = runtime.block_on(Serving::start(&owned, UNTAKEN_TIMEOUT, Guard::default()));
+    let owner = runtime.block_on(Serving::lending(&owned, UNTAKEN_TIMEOUT, Guard::default(), nixl));
     let bytes = (sizes.blocks * sizes.block_bytes) as f64;
     let (mut ratios, mut speeds, mut copies) = (Vec::new(), Vec::new(), Vec::new());
     let mut firsts: Vec<Duration> = Vec::new();
     let mut short_speeds = Vec::new();
     for _ in 0..sizes.trials {
         let plain = plain(sizes);
-        let fetching = Arc::new(Fetching::new(warm(memory, sizes)));
+        let fetching = fetching(memory, sizes, nixl);
         // A connection that is there already, as between agents that have met.
         let (none, _) = fetch(&runtime, &fetching, owner.address, &prompt(2, 1));
         assert!(none.blocks.is_empty());
@@ -133,7 +141,7 @@ fn measure(memory: Memory, sizes: &Sizes) {
         speeds.push(bytes / seconds);
         copies.push(bytes / plain);
         drop((fetched, fetching));
-        let fetching = Arc::new(Fetching::new(warm(memory, sizes)));
+        let fetching = fetching(memory, sizes, nixl);
         let (none, _) = fetch(&runtime, &fetching, owner.address, &prompt(2, 1));
         assert!(none.blocks.is_empty());
         let began = Instant::now();
@@ -149,9 +157,10 @@ fn measure(memory: Memory, sizes: &Sizes) {
     runtime.block_on(owner.stop());
     firsts.sort_unstable();
     let at = |part: f64| firsts[((firsts.len() - 1) as f64 * part) as usize].as_secs_f64() * 1e3;
+    let way = if nixl.is_some() { "NIXL" } else { "TCP" };
     let mib = |speed: f64| speed / f64::from(1 << 20);
     println!(
-        "{memory:?} memory: one fetch {:.0} MiB/s, plain copy {:.0} MiB/s, ratio {:.2} ({:.2} to {:.2})",
+        "{memory:?} memory over {way}: one fetch {:.0} MiB/s, plain copy {:.0} MiB/s, ratio {:.2} ({:.2} to {:.2})",
         mib(median(&speeds)),
         mib(median(&copies)),
         median(&ratios),
@@ -176,8 +185,12 @@ fn main() {
         trials: numbers.next().unwrap_or(5),
     };
     let Sizes { blocks, block_bytes, trials } = sizes;
+    let library = found::library("../memory/tests/nixl/library");
+    let nixl = NixlOptions { library, ..NixlOptions::default() };
     println!("{blocks} blocks of {} KiB, {trials} trials, medians", block_bytes >> 10);
     for memory in [Memory::Private, Memory::Shared] {
-        measure(memory, &sizes);
+        for nixl in [None, Some(&nixl)] {
+            measure(memory, &sizes, nixl);
+        }
     }
 }

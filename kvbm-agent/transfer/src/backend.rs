@@ -1,21 +1,16 @@
 //! What all ways to fetch blocks have in common.
 
 use futures::future::BoxFuture;
-use kvasir_blocks::sets::Registrar;
 use kvasir_proto::types::SequenceHash;
 use kvasir_tiers::manager::{Filled, Session};
 use std::fmt;
 use std::future::ready;
-use std::sync::Arc;
 use tokio::time::Instant;
 
 /// A backend that copies blocks from another agent's memory into this one's.
 pub trait TransferBackend: fmt::Debug + Send + Sync {
     /// What it is called.
     fn name(&self) -> &'static str;
-
-    /// Registers memory with the backend.
-    fn registrar(&self) -> Arc<dyn Registrar>;
 
     /// Fetches the leading blocks that a peer has. It returns the blocks received so far, at the deadline at the latest. Dropping
     /// the future cancels the transfer. Each returned block is verified and registered.

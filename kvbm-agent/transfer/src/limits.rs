@@ -31,6 +31,27 @@ pub const RECEIVE_BYTES_MAX: usize = 256 << 10;
 pub const INLINE_BYTES_MAX: usize = 1 << 20;
 /// Blocks onboarded from lower tiers at once for one request.
 pub const ONBOARD_BLOCKS_MAX: usize = 32;
+/// Maximum bytes of the metadata of an owner's NIXL agent.
+pub const NIXL_METADATA_BYTES_MAX: usize = 16 << 10;
+/// Requests for loans that a client sends before the first loan is returned; also the loans that an owner keeps per
+/// connection.
+pub const LOANS_AHEAD_MAX: usize = 2;
+/// Maximum loans of one owner, quarantined ones included.
+pub const LOANS_MAX: usize = 128;
+/// How long an owner keeps the blocks of a loan after its timeout, if the peer did not return it.
+pub const LOAN_GRACE: Duration = Duration::from_secs(5);
+/// Maximum bytes that one transfer of NIXL reads, unless one block is larger.
+pub const READ_BYTES_MAX: usize = 4 << 20;
+/// Maximum blocks that one transfer of NIXL reads.
+pub const READ_BLOCKS_MAX: usize = 64;
+/// Transfers that wait for the thread that starts them.
+pub const READS_WAITING_MAX: usize = 64;
+/// How often that thread looks whether transfers have completed.
+pub const READ_POLL_INTERVAL: Duration = Duration::from_micros(50);
+/// Owners whose metadata one NIXL agent has loaded.
+pub const READ_PEERS_MAX: usize = 256;
+/// NIXL agents that are not used for new transfers any more and wait for their last ones.
+pub const AGENTS_ENDING_MAX: usize = 2;
 /// Slots that a fetch allocates at once.
 pub const FILL_BLOCKS_MAX: usize = 16;
 /// Maximum connections that an owner serves.

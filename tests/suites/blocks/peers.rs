@@ -3,6 +3,8 @@
 #[path = "../tls/authority.rs"]
 #[expect(dead_code, reason = "another suite's, which uses more of it")]
 mod authority;
+#[path = "../../../kvbm-agent/memory/tests/nixl/found.rs"]
+mod found;
 
 use crate::engine::{Engine, hashes, over_socket, prompt};
 use crate::place::{BLOCK_BYTES, HOST_BLOCKS, PATIENCE, Place};
@@ -178,6 +180,43 @@ async fn an_owner_that_is_killed_leaves_nothing_wrong() -> Result<()> {
     Ok(())
 }
 
+/// The same by NIXL, whose library is PyPI's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocks_are_read_from_an_agents_memory_by_nixl() -> Result<()> {
+    let library = text(&found::library("../kvbm-agent/memory/tests/nixl/library"));
+    let flags = ["--blocks-peer-backend", "nixl", "--blocks-peer-nixl-library", &library];
+    let (a, port) = owner(&flags).await?;
+    let b = Place::start(&flags).await?;
+    let (mut saves, mut engine) = (engine_of(&a).await?, engine_of(&b).await?);
+    // More than host memory has room for: the rest comes from the owner's disk.
+    let (locals, longer) = (prompt(1, 12), prompt(2, 12));
+    for locals in [&locals, &longer] {
+        saves.save(locals).await?;
+        saves.until_copied().await?;
+    }
+    let peers = [format!("http://{port}")];
+    let fetched = fetch(&mut engine, &peers, &locals).await?;
+    ensure!((fetched.leading_blocks, fetched.fetched_blocks) == (12, 12), "{fetched:?}");
+    ensure!(engine.load(&locals).await? == 12, "every byte is compared");
+    b.until_found(&locals, (12, 12)).await?;
+    // An agent without NIXL fetches from the same one, and lends nothing to others.
+    let (c, port) = owner(&[]).await?;
+    let mut over_tcp = engine_of(&c).await?;
+    let fetched = fetch(&mut over_tcp, &peers, &longer).await?;
+    ensure!(fetched.fetched_blocks == 12 && over_tcp.load(&longer).await? == 12, "{fetched:?}");
+    let fetched = fetch(&mut engine, &[format!("http://{port}")], &longer).await?;
+    let error = fetched.peers.first().map(|peer| peer.error.clone()).unwrap_or_default();
+    ensure!(error.contains("set blocks-peer-backend to nixl there"), "{fetched:?}");
+    let nowhere = ["--blocks-peer-backend", "nixl", "--blocks-peer-nixl-library", "/nowhere.so"];
+    let refused = format!("{:#}", c.second(&nowhere).await.expect_err("no library"));
+    ensure!(refused.contains("blocks-peer-nixl-library: /nowhere.so can't be loaded"), "{refused}");
+    ensure!(refused.contains("pip install nixl-cu12"), "{refused}");
+    for place in [a, b, c] {
+        place.stop().await;
+    }
+    Ok(())
+}
+
 /// Files of an owner's identities, and of each one's token.
 fn identities(folder: &TempDir) -> Result<String> {
     let mut text = String::new();
@@ -303,6 +342,7 @@ async fn wrong_requests_and_options_name_the_field() -> Result<()> {
     for (flags, expected) in [
         (["--blocks-peer-listen", "0.0.0.0:1"], "blocks-peer-listen: 0.0.0.0:1 can be reached"),
         (["--blocks-peer-advertise", "a:1"], "blocks-peer-advertise: is set without"),
+        (["--blocks-peer-backend", "rdma"], "\"rdma\" is not tcp or nixl"),
     ] {
         let refused = format!("{:#}", b.second(&flags).await.expect_err(expected));
         ensure!(refused.contains(expected), "{expected:?} in {refused}");

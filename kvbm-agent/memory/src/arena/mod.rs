@@ -1,6 +1,8 @@
 //! Slots of a region: who may touch which, and copies between them.
 
 use crate::claims::{Claim, ClaimError, Claims, ReadClaim, WriteClaim};
+#[cfg(feature = "nixl")]
+use crate::region::Access;
 use crate::region::{AccessError, Region, RegionKind};
 use std::sync::Arc;
 
@@ -145,6 +147,15 @@ impl Arena {
         Ok(WriteSlot { claim: self.claims.write(slot)?, arena: Arc::clone(self) })
     }
 
+    /// The address of the first byte and the bytes of all slots, if the processor can address them.
+    #[cfg(feature = "nixl")]
+    pub(crate) fn place(&self) -> Option<(usize, usize)> {
+        let (Access::Private(first) | Access::Shared(first)) = self.region.access() else {
+            return None;
+        };
+        Some((first.as_ptr().expose_provenance(), self.layout.bytes().ok()?))
+    }
+
     /// The bytes of a slot, for whoever holds a claim to it.
     fn view(&self, slot: u32) -> View<'_> {
         // Claims exist for slots of the layout only, and the layout's bytes do not overflow.
@@ -197,6 +208,21 @@ impl<C: Claim> Slot<C> {
     /// If the range does not lie in the block, or a device fails.
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), AccessError> {
         self.arena.view(self.slot()).read(&self.claim, offset, into)
+    }
+}
+
+#[cfg(feature = "nixl")]
+impl WriteSlot {
+    /// Whether it is a slot of that arena.
+    pub(crate) fn is_of(&self, arena: &Arc<Arena>) -> bool {
+        Arc::ptr_eq(&self.arena, arena)
+    }
+
+    /// The address of its block, if the processor can address it.
+    pub(crate) fn address(&self) -> Option<usize> {
+        let (first, _) = self.arena.place()?;
+        // The slot lies in the region, as for `view`.
+        Some(first + usize::try_from(self.slot()).ok()? * self.arena.layout.stride_bytes)
     }
 }
 

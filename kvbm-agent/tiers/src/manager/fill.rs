@@ -51,6 +51,10 @@ impl Drop for Filling {
     }
 }
 
+/// What is left of a [`Filling`] whose slot a device writes. Drop it after the slot.
+#[derive(Debug)]
+pub struct Detached(Filling);
+
 /// A block that was filled and registered. While this exists, its slot stays as it is.
 #[derive(Debug)]
 pub struct Filled {
@@ -125,6 +129,13 @@ impl Filling {
         Ok(())
     }
 
+    /// Gives the slot itself away, to a device that writes it. None if there is no slot any more.
+    #[must_use]
+    pub fn detach(mut self) -> Option<(WriteSlot, Detached)> {
+        let writer = self.writer.take()?;
+        Some((writer, Detached(self)))
+    }
+
     /// Sets the padding to 0, sums up the slot's bytes and registers them as a block, which stays for as long as what is
     /// returned. Blocks the thread for as long as it takes to read the block, unless it was [written](Self::write) in order.
     ///
@@ -170,6 +181,21 @@ impl Filling {
             Err((Refused::Identity, _free)) => Err(CommitError::Identity),
             Err((Refused::Register(error), _free)) => Err(error.into()),
         }
+    }
+}
+
+impl Detached {
+    /// Takes the slot back. None if it is another one: both are free then.
+    #[must_use]
+    pub fn attach(self, writer: WriteSlot) -> Option<Filling> {
+        let Self(mut filling) = self;
+        if writer.slot() != filling.slot().0 {
+            // Before the slot is free.
+            drop(writer);
+            return None;
+        }
+        filling.writer = Some(writer);
+        Some(filling)
     }
 }
 

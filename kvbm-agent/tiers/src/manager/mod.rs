@@ -35,7 +35,7 @@ pub use error::{
     AllocateError, CommitError, FeedTaken, PinError, ReadError, SessionError, StartError,
 };
 pub use feed::{EventFeed, FeedStep};
-pub use fill::{Filled, Filling};
+pub use fill::{Detached, Filled, Filling};
 pub use lend::Loan;
 pub use memory::CommitKind;
 pub use metrics::ManagerMetrics;

@@ -29,6 +29,9 @@ pub(super) struct Connection {
     pub(super) exchange: Exchange,
     /// The part of the heads that its blocks hold.
     pub(super) shard: Shard,
+    /// Metadata of the owner's NIXL agent; empty if it lends no blocks.
+    #[cfg_attr(not(feature = "nixl"), expect(dead_code, reason = "for NIXL alone"))]
+    pub(super) nixl: Vec<u8>,
     /// The next request's number.
     pub(super) next_request: u64,
     /// When it was last used.
@@ -56,21 +59,22 @@ impl Connection {
         })?;
         let reader = FrameReader::new(stream, config.blocks.block_bytes);
         let greeted = timeout(HELLO_TIMEOUT, greet(config, peer, reader)).await;
-        let Greeted { mut reader, set, blocks } = greeted.map_err(|_late| late())??;
+        let (mut reader, welcome) = greeted.map_err(|_late| late())??;
+        let Welcome { set, blocks, nixl, .. } = welcome;
         let (exchange, shard) = agree(blocks, config.blocks.clone()).await?;
         reader.expect_blocks_of(exchange.payload_bytes(config.blocks.block_bytes));
         // Who it is, only its address proves, over TLS: a name that a peer states could be another one's.
         let owner = WorkerId::new(peer).map_err(|error| FetchFault::Refused(error.to_string()))?;
         let seat = owners.connect(owner);
-        let set = import(owners, &seat, &set).await?;
+        let set = import(owners, &seat, &SerializedBlockLayout(set)).await?;
         let blocks = set.layout().num_blocks();
         if blocks > OWNER_BLOCKS_MAX {
             let text = format!("set: it has {blocks} blocks, the limit is {OWNER_BLOCKS_MAX}");
             return Err(FetchFault::Refused(text));
         }
         let used_at = Instant::now();
-        let next_request = 0;
-        Ok(Self { reader, set, exchange, shard, next_request, used_at, _seat: seat, _place: place })
+        let (next_request, _seat, _place) = (0, seat, place);
+        Ok(Self { reader, set, exchange, shard, nixl, next_request, used_at, _seat, _place })
     }
 
     pub(super) async fn send(&mut self, message: &Message) -> Result<(), WireError> {
@@ -110,19 +114,11 @@ async fn agree(
     let planned = planned.map_err(|_panic| FetchFault::Lost("the agent failed".to_owned()))?;
     Ok((planned.map_err(|error| refused(&error))?, shard))
 }
-
-/// What an owner has said.
-struct Greeted {
-    reader: FrameReader<Stream>,
-    set: SerializedBlockLayout,
-    blocks: BlockDescription,
-}
-
 async fn greet(
     config: &ClientConfig,
     peer: &str,
     mut reader: FrameReader<Stream>,
-) -> Result<Greeted, FetchFault> {
+) -> Result<(FrameReader<Stream>, Welcome), FetchFault> {
     let hello = Message::Hello(Hello {
         version: VERSION,
         authorization: authorization(config, peer),
@@ -137,10 +133,7 @@ async fn greet(
         Err(error) => return Err(lost(error.into())),
     };
     match answer {
-        Some(Message::Welcome(welcome)) if welcome.version == VERSION => {
-            let Welcome { set, blocks, .. } = welcome;
-            Ok(Greeted { reader, set: SerializedBlockLayout(set), blocks })
-        }
+        Some(Message::Welcome(welcome)) if welcome.version == VERSION => Ok((reader, welcome)),
         Some(Message::Welcome(welcome)) => {
             let text = format!("version is {}, and this agent speaks {VERSION}", welcome.version);
             Err(FetchFault::Refused(text))

@@ -25,16 +25,27 @@ impl<'a> Slots<'a> {
         }
         let fits = RECEIVE_BYTES_MAX / self.block_bytes.max(1);
         let count = fits.clamp(1, FILL_BLOCKS_MAX).min(due.max(1));
+        self.slots = self.some(count)?;
+        self.slots.pop().ok_or_else(no_slot)
+    }
+
+    /// So many slots, or one, if there are fewer.
+    pub(super) fn some(&self, count: usize) -> Result<Vec<Filling>, FetchFault> {
         let session = self.session;
         let slots = session.fill(count).or_else(|_too_many| session.fill(1));
-        self.slots = slots.map_err(|error| match error {
+        slots.map_err(|error| match error {
             AllocateError::Session(_) => FetchFault::Ended,
             AllocateError::Nothing
             | AllocateError::Lease { .. }
             | AllocateError::Limit { .. }
             | AllocateError::Exhausted(_) => FetchFault::NoRoom(error.to_string()),
-        })?;
-        self.slots.pop().ok_or_else(|| FetchFault::NoRoom("no slot is free".to_owned()))
+        })
+    }
+
+    /// Bytes of a block.
+    #[cfg(feature = "nixl")]
+    pub(super) const fn block_bytes(&self) -> usize {
+        self.block_bytes
     }
 
     /// Registers a block that is whole.
@@ -56,7 +67,7 @@ impl<'a> Slots<'a> {
     }
 }
 
-pub(super) fn of_commit(error: &CommitError) -> FetchFault {
+fn of_commit(error: &CommitError) -> FetchFault {
     match error {
         CommitError::Session(_) => FetchFault::Ended,
         CommitError::Checksum { .. } | CommitError::Identity | CommitError::Register(_) => {
@@ -67,4 +78,8 @@ pub(super) fn of_commit(error: &CommitError) -> FetchFault {
         | CommitError::Limit { .. }
         | CommitError::Unreadable { .. } => FetchFault::NoRoom(error.to_string()),
     }
+}
+
+pub(super) fn no_slot() -> FetchFault {
+    FetchFault::NoRoom("no slot is free".to_owned())
 }

@@ -1,6 +1,8 @@
 //! The backend that fetches over TCP.
 
 use super::answers::Answers;
+#[cfg(feature = "nixl")]
+use super::borrow::Borrowing;
 use super::config::ClientConfig;
 use super::connection::Connection;
 use super::connections::Connections;
@@ -12,10 +14,11 @@ use crate::backend::{
 };
 use crate::convert::{Exchange, shard_of};
 use crate::counters::TransferCounters;
-use crate::serve::NoRegistrar;
+#[cfg(feature = "nixl")]
+use crate::nixl::Reads;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use kvasir_blocks::sets::{BlockSetRegistry, Registrar};
+use kvasir_blocks::sets::BlockSetRegistry;
 use std::sync::Arc;
 use tokio::time::timeout_at;
 
@@ -24,6 +27,9 @@ use tokio::time::timeout_at;
 pub struct TcpBackend {
     connections: Connections,
     counters: Arc<TransferCounters>,
+    /// Blocks are read by NIXL, and only asked for over TCP.
+    #[cfg(feature = "nixl")]
+    reads: Option<Reads>,
 }
 
 impl TcpBackend {
@@ -34,7 +40,18 @@ impl TcpBackend {
         registry: BlockSetRegistry,
         counters: Arc<TransferCounters>,
     ) -> Self {
-        Self { connections: Connections::new(config, registry), counters }
+        Self {
+            connections: Connections::new(config, registry),
+            counters,
+            #[cfg(feature = "nixl")]
+            reads: None,
+        }
+    }
+
+    /// The same, with blocks that are read by NIXL.
+    #[cfg(feature = "nixl")]
+    pub(super) fn with_reads(self, reads: Reads) -> Self {
+        Self { reads: Some(reads), ..self }
     }
 
     /// Fetches over one connection, until it stops.
@@ -48,9 +65,21 @@ impl TcpBackend {
             self.connections.put_idle(request.peer, connection);
             return Err(FetchFault::OtherLayout);
         }
-        let mut answers = Answers::new(connection, request.wanted, request.deadline)?;
         let block_bytes = self.connections.block_bytes();
         let slots = Slots::new(request.into, block_bytes);
+        #[cfg(feature = "nixl")]
+        if let Some(reads) = &self.reads {
+            let mut connection = connection;
+            let mut borrowing = Borrowing::new(&mut connection, request, slots, reads);
+            let ended = borrowing.run(fetched).await;
+            let is_clean = borrowing.is_clean(&ended);
+            drop(borrowing);
+            if is_clean {
+                self.connections.put_idle(request.peer, connection);
+            }
+            return ended;
+        }
+        let mut answers = Answers::new(connection, request.wanted, request.deadline)?;
         let ended = Receiving::new(&mut answers, slots, block_bytes).run(fetched).await;
         // Else something of an answer may be under way on it.
         if let Some(connection) = answers.into_clean(&ended) {
@@ -99,10 +128,6 @@ impl TcpBackend {
 impl TransferBackend for TcpBackend {
     fn name(&self) -> &'static str {
         "tcp"
-    }
-
-    fn registrar(&self) -> Arc<dyn Registrar> {
-        Arc::new(NoRegistrar)
     }
 
     fn fetch<'a>(&'a self, request: FetchRequest<'a>) -> BoxFuture<'a, Fetched> {

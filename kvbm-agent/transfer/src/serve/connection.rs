@@ -1,8 +1,9 @@
+use super::lending::Loans;
 use super::sending::{Asked, Sending};
 use super::shared::Shared;
 use crate::convert::Exchange;
 use crate::counters::Disconnect;
-use crate::limits::{HELLO_TIMEOUT, LAST_WORD_TIMEOUT, VERSION};
+use crate::limits::{HELLO_TIMEOUT, LAST_WORD_TIMEOUT, LOANS_AHEAD_MAX, VERSION};
 use crate::wire::{
     BlockDescription, Fetch, FrameReader, Hello, Kind, Message, Refusal, RefusalCode, Welcome,
     WireError, write_all,
@@ -74,6 +75,7 @@ pub(super) struct Connection<'a> {
     sending: Sending,
     /// What the peer is sent of each block.
     exchange: Exchange,
+    loans: Loans,
     /// A block may be partly sent: then no other frame can follow.
     is_sending: bool,
 }
@@ -84,12 +86,22 @@ impl<'a> Connection<'a> {
         // Peers send no blocks.
         let reader = FrameReader::new(socket, 0);
         let (headers, sending) = (HeaderMap::new(), Sending::default());
-        let (exchange, is_sending) = (Exchange::Whole, false);
-        Self { owner, reader, access, headers, peer, sending, exchange, is_sending }
+        let (exchange, loans) = (Exchange::Whole, Loans::default());
+        Self { owner, reader, access, headers, peer, sending, exchange, loans, is_sending: false }
     }
 
-    /// Serves until the connection is idle and older than `age`, or `stop` is cancelled.
-    pub(super) async fn run(mut self, age: Option<Duration>, stop: &CancellationToken) -> Ended {
+    /// Serves until the connection is idle and older than `age`, or `stop` is cancelled. Returns also the loans that the peer
+    /// has not returned.
+    pub(super) async fn run(
+        mut self,
+        age: Option<Duration>,
+        stop: &CancellationToken,
+    ) -> (Ended, Loans) {
+        let ended = self.run_to_end(age, stop).await;
+        (ended, self.loans)
+    }
+
+    async fn run_to_end(&mut self, age: Option<Duration>, stop: &CancellationToken) -> Ended {
         let old = age.and_then(|age| Instant::now().checked_add(age));
         let served = select! {
             () = stop.cancelled() => {
@@ -138,16 +150,15 @@ impl<'a> Connection<'a> {
             None => return Ok(()),
         }
         loop {
-            let aged = async {
-                match old {
-                    Some(old) => sleep_until(old).await,
-                    None => pending().await,
-                }
-            };
+            let aged = overdue(old);
             let frame = select! {
                 biased;
                 // Only between two requests, so that no request is half read or answered.
-                () = aged, if self.reader.is_between_frames() => return Ok(()),
+                () = aged, if self.reader.is_between_frames() && self.loans.has_none() => return Ok(()),
+                () = overdue(self.loans.next_deadline()) => {
+                    let text = "the blocks that were lent were not returned in time".to_owned();
+                    return Err(Refused(Disconnect::Late, RefusalCode::Late, text).into());
+                }
                 frame = self.reader.frame() => frame,
             };
             let frame = match frame {
@@ -162,6 +173,8 @@ impl<'a> Connection<'a> {
             };
             match frame {
                 Some(Message::Fetch(fetch)) => self.fetch(&fetch).await?,
+                Some(Message::Lend(fetch)) => self.lend(&fetch).await?,
+                Some(Message::Return(back)) => self.give_back(back.request)?,
                 Some(other) => return Err(unexpected(&other, Kind::Fetch).into()),
                 None => return Ok(()),
             }
@@ -186,8 +199,9 @@ impl<'a> Connection<'a> {
         self.exchange = self.agree(hello.blocks).await?;
         let worker = self.owner.config.worker.as_str().to_owned();
         let set = self.owner.set.serialize().0;
-        let blocks = self.owner.config.blocks.clone();
-        let welcome = Message::Welcome(Welcome { version: VERSION, worker, set, blocks });
+        let (blocks, nixl) = (self.owner.config.blocks.clone(), self.owner.nixl.clone());
+        let welcome = Welcome { version: VERSION, worker, set, blocks, nixl };
+        let welcome = Message::Welcome(welcome);
         self.send(&welcome).await.map_err(|error| Stop::Ended(lost(&error, Disconnect::Untaken)))
     }
 
@@ -224,6 +238,48 @@ impl<'a> Connection<'a> {
         allowed.map_err(|error| denied(error.to_string()))
     }
 
+    async fn lend(&mut self, fetch: &Fetch) -> Result<(), Stop> {
+        self.let_in()?;
+        let refused = |text: String| Refused(Disconnect::Protocol, RefusalCode::Protocol, text);
+        if self.owner.nixl.is_empty() {
+            return Err(
+                refused("this agent lends no blocks: its backend is not NIXL".to_owned()).into()
+            );
+        }
+        if self.exchange != Exchange::Whole {
+            return Err(
+                refused("only agents with the same layout are lent blocks".to_owned()).into()
+            );
+        }
+        if !self.loans.has_room() {
+            let text = format!("{LOANS_AHEAD_MAX} loans are not returned yet, the limit");
+            return Err(refused(text).into());
+        }
+        self.owner.counters.serve_requests.add(1);
+        let limit = Duration::from_millis(fetch.timeout_ms.into());
+        let deadline = Instant::now() + limit;
+        let lent = self.loans.lend(&mut self.sending, self.owner, fetch, deadline);
+        let lent = timeout_at(deadline, lent).await.map_err(|_late| {
+            let text = format!("the request was not over after {limit:?}");
+            Refused(Disconnect::Late, RefusalCode::Late, text)
+        })?;
+        self.send(&Message::Lent(lent))
+            .await
+            .map_err(|error| Stop::Ended(lost(&error, Disconnect::Untaken)))
+    }
+
+    fn give_back(&mut self, request: u64) -> Result<(), Refused> {
+        let Some(blocks) = self.loans.give_back(request) else {
+            let text = format!("request {request}: nothing is lent for it");
+            return Err(Refused(Disconnect::Protocol, RefusalCode::Protocol, text));
+        };
+        // What is not returned, nobody knows to have arrived.
+        let counters = &self.owner.counters;
+        counters.served.add(blocks);
+        counters.served_bytes.add(blocks.saturating_mul(self.owner.config.blocks.block_bytes));
+        Ok(())
+    }
+
     async fn fetch(&mut self, fetch: &Fetch) -> Result<(), Stop> {
         self.let_in()?;
         self.owner.counters.serve_requests.add(1);
@@ -246,6 +302,14 @@ impl<'a> Connection<'a> {
                 Err(Stop::Ended(Ended::Cut(Disconnect::Late, text)))
             }
         }
+    }
+}
+
+/// Ends at the moment; never if there is none.
+async fn overdue(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => pending().await,
     }
 }
 

@@ -1,15 +1,18 @@
 //! The port on which peers fetch an agent's blocks.
 
 use super::connection::{Connection, Ended};
-use super::registrar::NoRegistrar;
+
 use super::shared::{OwnerConfig, Shared};
 use crate::counters::TransferCounters;
-use crate::limits::{HELLO_TIMEOUT, IDLE_TIMEOUT, SERVED_CONNECTIONS_MAX};
+use crate::exposed::Exposed;
+use crate::limits::{HELLO_TIMEOUT, IDLE_TIMEOUT, LOANS_MAX, SERVED_CONNECTIONS_MAX};
+#[cfg(feature = "nixl")]
+use crate::nixl::{NixlError, NixlOptions};
 use kvasir_blocks::LayoutConfig;
 use kvasir_blocks::layout::LayoutForm;
 use kvasir_blocks::sets::{
     AddressRange, BlockSetDescription, BlockSetId, BlockSetRegistry, ExportError, MemoryKind,
-    Registrar, SetMemory, TensorParallel,
+    SetMemory, TensorParallel,
 };
 use kvasir_process::access::{Access, Guard};
 use kvasir_process::net::{
@@ -22,7 +25,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::select;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
 /// The id of the one set that an agent exports.
@@ -39,6 +44,10 @@ pub enum OwnerError {
     /// The manager refused to open a session.
     #[error(transparent)]
     Session(#[from] SessionError),
+    /// NIXL can't be used.
+    #[cfg(feature = "nixl")]
+    #[error(transparent)]
+    Nixl(#[from] NixlError),
 }
 
 /// Serves the blocks of a manager to peers.
@@ -59,6 +68,33 @@ impl Owner {
         registry: BlockSetRegistry,
         counters: Arc<TransferCounters>,
     ) -> Result<Self, OwnerError> {
+        Self::exposed(config, manager, registry, counters, Exposed::nothing())
+    }
+
+    /// The same, and lends blocks to peers that read them by NIXL.
+    ///
+    /// # Errors
+    /// [`OwnerError`] also if NIXL can't be used.
+    #[cfg(feature = "nixl")]
+    pub fn with_nixl(
+        config: OwnerConfig,
+        manager: &KvBlockManager,
+        registry: BlockSetRegistry,
+        counters: Arc<TransferCounters>,
+        nixl: &NixlOptions,
+    ) -> Result<Self, OwnerError> {
+        let name = format!("{}-{}-owner", config.worker.as_str(), registry.epoch());
+        let exposed = nixl.expose(&name, manager.arena())?;
+        Self::exposed(config, manager, registry, counters, exposed)
+    }
+
+    fn exposed(
+        config: OwnerConfig,
+        manager: &KvBlockManager,
+        registry: BlockSetRegistry,
+        counters: Arc<TransferCounters>,
+        exposed: Exposed,
+    ) -> Result<Self, OwnerError> {
         let slots = manager.arena().layout();
         let layout = manager.state().config().layout;
         let bytes = (slots.stride_bytes as u64).saturating_mul(slots.slots.into());
@@ -71,15 +107,15 @@ impl Owner {
             memory: SetMemory {
                 kind: MemoryKind::Dram,
                 device_id: 0,
-                // Peers have no use for addresses: they name blocks by their hashes.
-                ranges: vec![AddressRange { address: 0, bytes }],
+                ranges: vec![AddressRange { address: exposed.address, bytes }],
             },
         };
-        let registrar: Arc<dyn Registrar> = Arc::new(NoRegistrar);
-        let set = registry.export(description, &registrar)?;
+        let set = registry.export(description, &exposed.registrar)?;
         let session = manager.open_session(SESSION)?;
         let connections = ConnectionMetrics::default();
-        let shared = Shared { config, session, registry, set, counters };
+        let (stride_bytes, nixl) = (slots.stride_bytes as u64, exposed.metadata);
+        let loans = Arc::new(Semaphore::new(LOANS_MAX));
+        let shared = Shared { config, session, registry, set, counters, stride_bytes, nixl, loans };
         Ok(Self { shared, connections })
     }
 
@@ -136,11 +172,19 @@ impl Owner {
     ) {
         let address = socket.peer().address;
         let client = address.map(tracing::field::display);
-        match Connection::new(&self.shared, socket, access).run(age, &stop).await {
+        let (ended, loans) = Connection::new(&self.shared, socket, access).run(age, &stop).await;
+        match ended {
             Ended::Closed => tracing::debug!(client, "a peer closed its connection"),
             Ended::Cut(why, text) => {
                 self.shared.counters.disconnect(why);
                 tracing::warn!(client, reason = why.as_str(), text, "a peer was disconnected");
+            }
+        }
+        // The peer may still read what it has not returned: those slots get no other block until it must have stopped.
+        if let Some(until) = loans.quarantined_until() {
+            select! {
+                () = stop.cancelled() => {}
+                () = sleep_until(until) => {}
             }
         }
     }

@@ -32,15 +32,15 @@ pub(super) struct Sending {
 
 /// Buffers of one block.
 #[derive(Debug, Default)]
-struct Buffers {
+pub(super) struct Buffers {
     copy: Vec<u8>,
     part: Vec<u8>,
 }
 
 /// The blocks that a request holds. Dropping it releases them.
-struct Holds<'a> {
-    session: &'a Session,
-    blocks: Vec<HeldBlock>,
+pub(super) struct Holds<'a> {
+    pub(super) session: &'a Session,
+    pub(super) blocks: Vec<HeldBlock>,
 }
 
 impl Drop for Holds<'_> {
@@ -52,11 +52,11 @@ impl Drop for Holds<'_> {
 }
 
 /// A verified block, ready to be sent.
-struct Verified {
-    loan: Loan,
-    buffers: Buffers,
+pub(super) struct Verified {
+    pub(super) loan: Loan,
+    pub(super) buffers: Buffers,
     is_part: bool,
-    checksum: Checksum,
+    pub(super) checksum: Checksum,
 }
 
 impl Verified {
@@ -156,7 +156,8 @@ impl Sending {
             if guard.ended().is_some() {
                 return Ok(Some(Fault::Fenced));
             }
-            let (verified, fault) = self.verify(&owner.session, part, block_bytes, asked).await;
+            let (verified, fault) =
+                self.verify(&owner.session, part, block_bytes, asked.exchange).await;
             self.write(owner, to, asked, &verified, sent).await?;
             self.buffers.extend(verified.into_iter().map(|block| block.buffers));
             if fault.is_some() {
@@ -167,14 +168,14 @@ impl Sending {
     }
 
     /// Verifies blocks, up to the first one that is wrong.
-    async fn verify(
+    pub(super) async fn verify(
         &mut self,
         session: &Session,
         slots: &[SlotId],
         block_bytes: usize,
-        asked: Asked<'_>,
+        exchange: &Exchange,
     ) -> (Vec<Verified>, Option<Fault>) {
-        let plan = match asked.exchange {
+        let plan = match exchange {
             Exchange::Whole => None,
             Exchange::Part(plan) => Some(plan),
         };
@@ -200,6 +201,13 @@ impl Sending {
             }
         }
         (verified, None)
+    }
+
+    /// Keeps buffers for the next block.
+    pub(super) fn keep(&mut self, buffers: Buffers) {
+        if self.buffers.len() < WRITE_BLOCKS_MAX {
+            self.buffers.push(buffers);
+        }
     }
 
     async fn write<W: AsyncWrite + Unpin>(
@@ -237,14 +245,14 @@ impl Sending {
     }
 }
 
-const fn of_session(error: SessionError) -> Fault {
+pub(super) const fn of_session(error: SessionError) -> Fault {
     match error {
         SessionError::Ended | SessionError::Stopping => Fault::Stopping,
         SessionError::TooMany { .. } => Fault::Busy,
     }
 }
 
-const fn of_access(error: AccessError) -> Fault {
+pub(super) const fn of_access(error: AccessError) -> Fault {
     match error {
         AccessError::Limit(_) | AccessError::Busy { .. } => Fault::Busy,
         AccessError::Ended(_) | AccessError::Unknown(_) | AccessError::Fenced { .. } => {
@@ -264,7 +272,7 @@ const fn of_read(error: &ReadError) -> Fault {
     }
 }
 
-const fn of_stop(reason: StopReason) -> Fault {
+pub(super) const fn of_stop(reason: StopReason) -> Fault {
     match reason {
         StopReason::Missing => Fault::Missing,
         StopReason::Corrupt { .. } => Fault::Corrupt,

@@ -6,6 +6,7 @@ use kvasir_proto::types::WorkerId;
 use kvasir_tiers::manager::Session;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// Whose blocks are served.
 #[derive(Debug, Clone)]
@@ -38,4 +39,10 @@ pub(super) struct Shared {
     /// Exported for as long as this exists.
     pub(super) set: BlockSet,
     pub(super) counters: Arc<TransferCounters>,
+    /// Bytes from the start of a slot to the start of the next one.
+    pub(super) stride_bytes: u64,
+    /// Metadata of the owner's NIXL agent; empty if it lends no blocks.
+    pub(super) nixl: Vec<u8>,
+    /// Places for loans.
+    pub(super) loans: Arc<Semaphore>,
 }

@@ -14,10 +14,25 @@ pub enum Kind {
     Block = 5,
     /// No further one of a request.
     End = 6,
+    /// Asks for blocks to be lent: the peer reads them itself.
+    Lend = 7,
+    /// Where they are.
+    Lent = 8,
+    /// They were read.
+    Return = 9,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 6] =
-        [Self::Hello, Self::Welcome, Self::Refusal, Self::Fetch, Self::Block, Self::End];
+    pub const ALL: [Self; 9] = [
+        Self::Hello,
+        Self::Welcome,
+        Self::Refusal,
+        Self::Fetch,
+        Self::Block,
+        Self::End,
+        Self::Lend,
+        Self::Lent,
+        Self::Return,
+    ];
 }

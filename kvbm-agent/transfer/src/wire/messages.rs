@@ -5,7 +5,8 @@ use super::error::WireError;
 use super::header::{HEADER_BYTES, Header};
 use super::kind::Kind;
 use crate::limits::{
-    AUTHORIZATION_BYTES_MAX, REQUEST_BLOCKS_MAX, REQUEST_TIMEOUT_MAX, TEXT_BYTES_MAX,
+    AUTHORIZATION_BYTES_MAX, NIXL_METADATA_BYTES_MAX, REQUEST_BLOCKS_MAX, REQUEST_TIMEOUT_MAX,
+    TEXT_BYTES_MAX,
 };
 use kvasir_blocks::BlockIdentity;
 use kvasir_blocks::sets::SERIALIZED_LAYOUT_BYTES_MAX;
@@ -59,6 +60,9 @@ pub struct Welcome {
     /// What its blocks are.
     #[prost(message, required, tag = "4")]
     pub blocks: BlockDescription,
+    /// Metadata of the owner's NIXL agent; empty if it lends no blocks.
+    #[prost(bytes = "vec", tag = "15")]
+    pub nixl: Vec<u8>,
 }
 
 /// Why a connection ends.
@@ -174,6 +178,39 @@ pub struct End {
     pub fault: i32,
 }
 
+/// A block that stays in its place while a peer reads it.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct LentBlock {
+    /// What it is.
+    #[prost(message, required, tag = "1")]
+    pub head: BlockHead,
+    /// Where it begins in the memory of the owner's set.
+    #[prost(uint64, tag = "2")]
+    pub offset: u64,
+}
+
+/// The leading blocks of a request, until they are returned or the request's timeout is over.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Lent {
+    /// The request.
+    #[prost(uint64, tag = "1")]
+    pub request: u64,
+    /// The blocks, in order: up to 512.
+    #[prost(message, repeated, tag = "2")]
+    pub blocks: Vec<LentBlock>,
+    /// Why not more.
+    #[prost(enumeration = "Fault", tag = "3")]
+    pub fault: i32,
+}
+
+/// The peer reads the blocks of a request no more.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Return {
+    /// The request.
+    #[prost(uint64, tag = "1")]
+    pub request: u64,
+}
+
 /// The validated content of a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
@@ -189,6 +226,12 @@ pub enum Message {
     Block(BlockHead),
     /// See [`End`].
     End(End),
+    /// Asks as [`Fetch`] does.
+    Lend(Fetch),
+    /// See [`Lent`].
+    Lent(Lent),
+    /// See [`Return`].
+    Return(Return),
 }
 
 fn decoded<M: prost::Message + Default>(kind: Kind, bytes: &[u8]) -> Result<M, WireError> {
@@ -208,14 +251,18 @@ impl Message {
             Kind::Fetch => Self::Fetch(decoded(kind, bytes)?),
             Kind::Block => Self::Block(decoded(kind, bytes)?),
             Kind::End => Self::End(decoded(kind, bytes)?),
+            Kind::Lend => Self::Lend(decoded(kind, bytes)?),
+            Kind::Lent => Self::Lent(decoded(kind, bytes)?),
+            Kind::Return => Self::Return(decoded(kind, bytes)?),
         };
         match &message {
             Self::Hello(hello) => hello.check()?,
             Self::Welcome(welcome) => welcome.check()?,
             Self::Refusal(refusal) => check_text(&refusal.text)?,
-            Self::Fetch(fetch) => fetch.check()?,
+            Self::Fetch(fetch) | Self::Lend(fetch) => fetch.check()?,
             Self::Block(block) => drop(block.identity()?),
-            Self::End(_) => {}
+            Self::Lent(lent) => lent.check()?,
+            Self::End(_) | Self::Return(_) => {}
         }
         Ok(message)
     }
@@ -230,6 +277,9 @@ impl Message {
             Self::Fetch(_) => Kind::Fetch,
             Self::Block(_) => Kind::Block,
             Self::End(_) => Kind::End,
+            Self::Lend(_) => Kind::Lend,
+            Self::Lent(_) => Kind::Lent,
+            Self::Return(_) => Kind::Return,
         }
     }
 
@@ -240,9 +290,11 @@ impl Message {
             Self::Hello(message) => message.encoded_len(),
             Self::Welcome(message) => message.encoded_len(),
             Self::Refusal(message) => message.encoded_len(),
-            Self::Fetch(message) => message.encoded_len(),
+            Self::Fetch(message) | Self::Lend(message) => message.encoded_len(),
             Self::Block(message) => message.encoded_len(),
             Self::End(message) => message.encoded_len(),
+            Self::Lent(message) => message.encoded_len(),
+            Self::Return(message) => message.encoded_len(),
         };
         let header = Header { kind: self.kind(), message_bytes, payload_bytes };
         let mut frame = Vec::with_capacity(HEADER_BYTES + message_bytes);
@@ -252,9 +304,11 @@ impl Message {
             Self::Hello(message) => message.encode(&mut frame),
             Self::Welcome(message) => message.encode(&mut frame),
             Self::Refusal(message) => message.encode(&mut frame),
-            Self::Fetch(message) => message.encode(&mut frame),
+            Self::Fetch(message) | Self::Lend(message) => message.encode(&mut frame),
             Self::Block(message) => message.encode(&mut frame),
             Self::End(message) => message.encode(&mut frame),
+            Self::Lent(message) => message.encode(&mut frame),
+            Self::Return(message) => message.encode(&mut frame),
         };
         debug_assert!(encoded.is_ok(), "a vector grows");
         frame
@@ -287,6 +341,10 @@ impl Welcome {
             let why = format!("must have {SERIALIZED_LAYOUT_BYTES_MAX} bytes at most");
             return Err(WireError::field("set", why));
         }
+        if self.nixl.len() > NIXL_METADATA_BYTES_MAX {
+            let why = format!("must have {NIXL_METADATA_BYTES_MAX} bytes at most");
+            return Err(WireError::field("nixl", why));
+        }
         self.blocks.check()
     }
 }
@@ -317,6 +375,17 @@ impl Fetch {
             return Err(WireError::field("timeout_ms", why));
         }
         Ok(())
+    }
+}
+
+impl Lent {
+    fn check(&self) -> Result<(), WireError> {
+        let count = self.blocks.len();
+        if count > REQUEST_BLOCKS_MAX {
+            let why = format!("has {count} entries, the limit is {REQUEST_BLOCKS_MAX}");
+            return Err(WireError::field("blocks", why));
+        }
+        self.blocks.iter().try_for_each(|block| block.head.identity().map(drop))
     }
 }
 

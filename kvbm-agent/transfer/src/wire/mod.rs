@@ -18,7 +18,10 @@ pub use error::WireError;
 pub use frames::{FrameReader, write_all};
 pub use header::{HEADER_BYTES, Header};
 pub use kind::Kind;
-pub use messages::{BlockHead, End, Fault, Fetch, Hello, Message, Refusal, RefusalCode, Welcome};
+pub use messages::{
+    BlockHead, End, Fault, Fetch, Hello, Lent, LentBlock, Message, Refusal, RefusalCode, Return,
+    Welcome,
+};
 pub use rank::{RankBlock, Shard, form_number};
 
 #[cfg(test)]

@@ -34,16 +34,24 @@ fn messages() -> Vec<Message> {
     let authorization = "Bearer t".to_owned();
     let hello =
         Hello { version: VERSION, authorization, worker: "w".to_owned(), blocks: description() };
-    let (set, blocks) = (vec![1; 200], description());
-    let welcome = Welcome { version: VERSION, worker: "w".to_owned(), set, blocks };
-    let sequences = (0..REQUEST_BLOCKS_MAX as u64).collect();
+    let (set, blocks, nixl) = (vec![1; 200], description(), vec![2; 300]);
+    let welcome = Welcome { version: VERSION, worker: "w".to_owned(), set, blocks, nixl };
+    let fetch = |blocks| {
+        let sequences = (0..blocks).collect();
+        Fetch { request: 3, epoch: 1, export: 2, timeout_ms: 25_000, sequences }
+    };
+    let lent = LentBlock { head: head.clone(), offset: 1 << 40 };
+    let blocks = vec![lent; REQUEST_BLOCKS_MAX];
     vec![
         Message::Hello(hello),
         Message::Welcome(welcome),
         Message::Refusal(Refusal::new(RefusalCode::Denied, "no\nwords")),
-        Message::Fetch(Fetch { request: 3, epoch: 1, export: 2, timeout_ms: 25_000, sequences }),
+        Message::Fetch(fetch(REQUEST_BLOCKS_MAX as u64)),
         Message::Block(head),
         Message::End(End { request: 3, blocks: 2, fault: Fault::Missing as i32 }),
+        Message::Lend(fetch(2)),
+        Message::Lent(Lent { request: 3, blocks, fault: Fault::Busy as i32 }),
+        Message::Return(Return { request: 3 }),
     ]
 }
 
@@ -116,11 +124,11 @@ fn what_cannot_be_is_refused() {
         let error = ended.expect_err(text).to_string();
         assert!(error.contains(text), "{text:?} in {error}");
     };
-    let [hello, welcome, refusal, fetch, block, _] =
-        <[Message; 6]>::try_from(messages()).expect("six");
+    let [hello, welcome, refusal, fetch, block, _, _, lent, _] =
+        <[Message; 9]>::try_from(messages()).expect("nine");
     let (Message::Hello(hello), Message::Welcome(welcome)) = (hello, welcome) else { panic!() };
     let (Message::Refusal(refusal), Message::Fetch(fetch)) = (refusal, fetch) else { panic!() };
-    let Message::Block(block) = block else { panic!() };
+    let (Message::Block(block), Message::Lent(mut lent)) = (block, lent) else { panic!() };
     let long = "x".repeat(300);
     let other = BlockDescription { model: String::new(), ..description() };
     refused(Message::Hello(Hello { blocks: other, ..hello.clone() }), "model is required");
@@ -130,6 +138,8 @@ fn what_cannot_be_is_refused() {
     refused(Message::Hello(Hello { blocks: other, ..hello.clone() }), "block_bytes is 0");
     let authorization = "x".repeat(9_000);
     refused(Message::Hello(Hello { authorization, ..hello }), "authorization must have");
+    let other = Welcome { nixl: vec![0; (16 << 10) + 1], ..welcome.clone() };
+    refused(Message::Welcome(other), "nixl must have 16384 bytes");
     refused(Message::Welcome(Welcome { worker: long, ..welcome }), "worker must have");
     let text = "x".repeat(2_000);
     refused(Message::Refusal(Refusal { text, ..refusal }), "text must have 1024 bytes");
@@ -138,7 +148,13 @@ fn what_cannot_be_is_refused() {
     refused(of((0..513).collect()), "sequences has 513 entries");
     refused(of(vec![1, 1]), "sequences names a block twice");
     refused(Message::Fetch(Fetch { timeout_ms: 0, ..fetch.clone() }), "timeout_ms is 0");
-    refused(Message::Fetch(Fetch { timeout_ms: 25_001, ..fetch }), "timeout_ms is 25001");
+    refused(Message::Fetch(Fetch { timeout_ms: 25_001, ..fetch.clone() }), "timeout_ms is 25001");
+    lent.blocks[1].head.local = 1;
+    refused(Message::Lent(lent.clone()), "sequence does not follow");
+    let small = LentBlock { head: BlockHead::default(), offset: 0 };
+    lent.blocks = vec![small; REQUEST_BLOCKS_MAX + 1];
+    refused(Message::Lent(lent), "blocks has 513 entries");
+    refused(Message::Lend(Fetch { timeout_ms: 0, ..fetch.clone() }), "timeout_ms is 0");
     refused(Message::Block(BlockHead { local: 1, ..block }), "sequence does not follow");
     refused(Message::Block(BlockHead { position: 0, ..block }), "position is 0");
     refused(Message::Block(BlockHead { position: 65_536, ..block }), "position is 65536");

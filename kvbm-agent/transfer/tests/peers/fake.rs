@@ -87,8 +87,13 @@ impl Fake {
             memory: SetMemory { kind: MemoryKind::Dram, device_id: 0, ranges: vec![range] },
         };
         let layout = BlockSetLayout::new(description, Fence { epoch, export: 1 }).expect("a set");
-        let (version, worker, set) = (VERSION, "fake".to_owned(), layout.serialize().0);
-        let welcome = Welcome { version, worker, set, blocks: self.blocks.clone() };
+        let welcome = Welcome {
+            version: VERSION,
+            worker: "fake".to_owned(),
+            set: layout.serialize().0,
+            blocks: self.blocks.clone(),
+            ..Default::default()
+        };
         let mut caller = Caller { reader, block_bytes: self.block_bytes, plan };
         caller.send(&Message::Welcome(welcome).frame(0)).await;
         caller

@@ -17,8 +17,8 @@ use kvasir_tiers::manager::{
 use kvasir_tls::Dialer;
 use kvasir_transfer::serve::OwnerConfig;
 use kvasir_transfer::{
-    BlockDescription, ClientConfig, FetchRequest, Fetched, FetchedParts, Owner, PartsRequest,
-    TcpBackend, TransferBackend, TransferCounters,
+    BlockDescription, ClientConfig, FetchRequest, Fetched, FetchedParts, NixlBackend, NixlOptions,
+    Owner, PartsRequest, TcpBackend, TransferBackend, TransferCounters,
 };
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -175,17 +175,42 @@ impl Serving {
         Self::described(manager, blocks, untaken, guard).await
     }
 
+    /// The same; with options, it lends blocks by NIXL.
+    pub async fn lending(
+        manager: &KvBlockManager,
+        untaken: Duration,
+        guard: Guard,
+        nixl: Option<&NixlOptions>,
+    ) -> Self {
+        let blocks = description(manager.block_bytes());
+        Self::start_with(manager, blocks, (untaken, guard), nixl).await
+    }
+
     pub async fn described(
         manager: &KvBlockManager,
         blocks: BlockDescription,
         untaken: Duration,
         guard: Guard,
     ) -> Self {
+        Self::start_with(manager, blocks, (untaken, guard), None).await
+    }
+
+    async fn start_with(
+        manager: &KvBlockManager,
+        blocks: BlockDescription,
+        (untaken, guard): (Duration, Guard),
+        nixl: Option<&NixlOptions>,
+    ) -> Self {
         let counters: Arc<TransferCounters> = Arc::default();
         let registry = BlockSetRegistry::new(1, BlockSetLimits::DEFAULT);
         let worker = WorkerId::new("owner").expect("a name");
         let config = OwnerConfig { untaken, ..OwnerConfig::new(worker, blocks, ContentId(1)) };
-        let owner = Owner::new(config, manager, registry, Arc::clone(&counters)).expect("an owner");
+        let ours = Arc::clone(&counters);
+        let owner = match nixl {
+            None => Owner::new(config, manager, registry, ours),
+            Some(nixl) => Owner::with_nixl(config, manager, registry, ours, nixl),
+        };
+        let owner = owner.expect("an owner");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
@@ -204,7 +229,7 @@ impl Serving {
 pub struct Fetching {
     pub manager: Arc<KvBlockManager>,
     pub session: Session,
-    pub backend: TcpBackend,
+    pub backend: Box<dyn TransferBackend>,
     pub counters: Arc<TransferCounters>,
     pub registry: BlockSetRegistry,
 }
@@ -216,11 +241,27 @@ impl Fetching {
     }
 
     pub fn described(manager: Arc<KvBlockManager>, blocks: BlockDescription) -> Self {
+        Self::over(manager, blocks, None)
+    }
+
+    /// Over TCP or NIXL.
+    pub fn over(
+        manager: Arc<KvBlockManager>,
+        blocks: BlockDescription,
+        nixl: Option<&NixlOptions>,
+    ) -> Self {
         let counters: Arc<TransferCounters> = Arc::default();
         let registry = BlockSetRegistry::new(1, BlockSetLimits::DEFAULT);
         let worker = WorkerId::new("fetches").expect("a name");
         let config = ClientConfig { worker, blocks, dialer: Dialer::default() };
-        let backend = TcpBackend::new(config, registry.clone(), Arc::clone(&counters));
+        let (imports, ours) = (registry.clone(), Arc::clone(&counters));
+        let backend: Box<dyn TransferBackend> = match nixl {
+            None => Box::new(TcpBackend::new(config, imports, ours)),
+            Some(nixl) => {
+                let backend = NixlBackend::new(config, imports, ours, manager.arena(), nixl);
+                Box::new(backend.expect("NIXL"))
+            }
+        };
         let session = manager.open_session("fetches").expect("a session");
         Self { manager, session, backend, counters, registry }
     }

@@ -3,9 +3,9 @@
 use crate::fake::{Caller, Fake};
 use crate::place::{Fetching, Memory, free_and_active, manager, prompt, verified};
 use kvasir_blocks::BlockIdentity;
+use kvasir_transfer::FetchFault;
 use kvasir_transfer::limits::OWNER_BLOCKS_MAX;
 use kvasir_transfer::wire::{Fault, Header, Kind};
-use kvasir_transfer::{FetchFault, TransferBackend};
 use std::time::Duration;
 use tokio::join;
 use tokio::sync::Notify;

@@ -1,0 +1,403 @@
+use super::calls::{AgentConfig, Calls, IN_PROGRESS, Object, SUCCESS, check};
+use super::lists::{Memory, Owned, Stretch, options, parameters, registered, side, text};
+use super::{Library, METADATA_BYTES_MAX, NAME_BYTES_MAX, NixlError, PIECES_MAX, Plugin};
+use crate::arena::{Arena, WriteSlot};
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_int};
+use std::fmt;
+use std::fs::File;
+use std::mem;
+use std::os::fd::AsRawFd;
+use std::ptr::null_mut;
+use std::slice;
+use std::sync::Arc;
+
+/// Where bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the far side into slots.
+    Read = 0,
+    /// From slots to the far side.
+    Write = 1,
+}
+
+/// Another agent whose metadata was loaded.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Peer(CString);
+
+/// A file that is registered with an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileId(usize);
+
+/// The far side of a transfer.
+#[derive(Debug, Clone, Copy)]
+pub enum Far<'a> {
+    /// A peer's memory. Its addresses are the peer's.
+    Peer(&'a Peer),
+    /// A file. Its addresses are offsets.
+    File(FileId),
+}
+
+/// A slot with its place on the far side. What belongs to the slot goes where the slot goes.
+#[derive(Debug)]
+pub struct Piece<T> {
+    /// The slot. Its block is transferred as a whole. It is dropped before `with`.
+    pub slot: WriteSlot,
+    /// Where the block begins on the far side.
+    pub at: u64,
+    /// What belongs to it.
+    pub with: T,
+}
+
+/// A transfer of an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TransferId(u64);
+
+/// How far a transfer is.
+#[derive(Debug)]
+pub enum Progress<T> {
+    /// It runs.
+    Running,
+    /// All bytes have arrived.
+    Done(Vec<Piece<T>>),
+    /// It failed. The agent keeps its slots until the agent is dropped: NIXL may still write them.
+    Failed(NixlError),
+}
+
+/// A transfer that NIXL may work on.
+struct Flying<T> {
+    /// NIXL's request; null if it was released.
+    request: Object,
+    pieces: Vec<Piece<T>>,
+}
+
+/// An agent of NIXL with one plugin. It is used by one thread at a time; NIXL has another one for its own progress.
+///
+/// Dropping it destroys NIXL's agent: no byte moves afterwards. Slots of transfers that had not completed are freed then.
+pub struct Agent<T> {
+    calls: Arc<Calls>,
+    handle: Object,
+    backend: Object,
+    /// Taken when the agent is destroyed.
+    options: Option<Owned>,
+    name: CString,
+    arenas: Vec<Arc<Arena>>,
+    files: Vec<(Arc<File>, u64)>,
+    flying: BTreeMap<TransferId, Flying<T>>,
+    failed: Vec<Flying<T>>,
+    started: u64,
+}
+
+// SAFETY: NIXL's objects are bound to no thread. Calls are made through `&mut` or `&self` of a type that is not `Sync`, so by
+// one thread at a time; NIXL's own thread takes its locks.
+unsafe impl<T: Send> Send for Agent<T> {}
+
+impl<T> fmt::Debug for Agent<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Agent");
+        shown.field("name", &self.name).field("running", &self.flying.len());
+        shown.field("failed", &self.failed.len()).finish_non_exhaustive()
+    }
+}
+
+impl<T> Agent<T> {
+    /// Creates an agent with one plugin. The name must differ from those of all agents that it meets. Blocks the thread, up to
+    /// a second for the first agent of a process.
+    ///
+    /// # Errors
+    /// [`NixlError`] if a text can't be passed, or NIXL refuses.
+    pub fn new(library: &Library, name: &str, plugin: &Plugin) -> Result<Self, NixlError> {
+        let calls = Arc::clone(&library.0);
+        let name = text("the agent's name", name, NAME_BYTES_MAX)?;
+        let kind = text("the plugin's name", &plugin.name, NAME_BYTES_MAX)?;
+        let config = AgentConfig {
+            enable_prog_thread: true,
+            enable_listen_thread: false,
+            listen_port: 0,
+            // NIXL's own locks, of the strictest kind.
+            thread_sync: 1,
+            num_workers: 1,
+            pthr_delay_us: 100,
+            lthr_delay_us: 100,
+            capture_telemetry: false,
+        };
+        let mut handle = null_mut();
+        // SAFETY: the name ends with a zero, the config is read only now, and NIXL writes one pointer.
+        let status =
+            unsafe { (calls.create_agent)(name.as_ptr(), &raw const config, &raw mut handle) };
+        check("create_agent", status)?;
+        let (arenas, files, flying, failed) = (Vec::new(), Vec::new(), BTreeMap::new(), Vec::new());
+        let (backend, options) = (null_mut(), None);
+        // From here on, dropping it destroys the agent.
+        let mut agent = Self {
+            calls,
+            handle,
+            backend,
+            options,
+            name,
+            arenas,
+            files,
+            flying,
+            failed,
+            started: 0,
+        };
+        let list = parameters(&agent.calls, plugin)?;
+        // SAFETY: all are valid, and NIXL writes one pointer.
+        let status = unsafe {
+            (agent.calls.create_backend)(
+                agent.handle,
+                kind.as_ptr(),
+                list.object,
+                &raw mut agent.backend,
+            )
+        };
+        check("create_backend", status)?;
+        agent.options = Some(self::options(&agent.calls, agent.backend)?);
+        Ok(agent)
+    }
+
+    fn options(&self) -> Object {
+        self.options.as_ref().map_or(null_mut(), |options| options.object)
+    }
+
+    /// Registers an arena for as long as the agent exists, and returns the address of its first byte. Transfers may use its
+    /// slots. A peer with this agent's [`metadata`](Self::metadata) can reach all of its bytes at any moment.
+    ///
+    /// # Errors
+    /// [`NixlError`] if the memory has no address, or NIXL refuses.
+    pub fn register(&mut self, arena: &Arc<Arena>) -> Result<u64, NixlError> {
+        let (address, bytes) = arena.place().ok_or(NixlError::NoAddress)?;
+        self.register_stretch(Memory::Dram, Stretch { address, bytes, device: 0 })?;
+        self.arenas.push(Arc::clone(arena));
+        Ok(address as u64)
+    }
+
+    /// Registers the first `bytes` bytes of a file for as long as the agent exists.
+    ///
+    /// # Errors
+    /// [`NixlError`] if NIXL refuses.
+    pub fn register_file(&mut self, file: Arc<File>, bytes: u64) -> Result<FileId, NixlError> {
+        let device = u64::try_from(file.as_raw_fd()).unwrap_or(u64::MAX);
+        let length = usize::try_from(bytes).map_err(|_large| NixlError::NoAddress)?;
+        self.register_stretch(Memory::File, Stretch { address: 0, bytes: length, device })?;
+        self.files.push((file, bytes));
+        Ok(FileId(self.files.len() - 1))
+    }
+
+    fn register_stretch(&mut self, memory: Memory, at: Stretch) -> Result<(), NixlError> {
+        let list = registered(&self.calls, memory, at)?;
+        // SAFETY: all are valid. What is registered lives at least until the agent is destroyed: the caller keeps it in
+        // `arenas` or `files`, which are dropped after that.
+        let status = unsafe { (self.calls.register_mem)(self.handle, list.object, self.options()) };
+        check("register_mem", status)
+    }
+
+    /// What a peer needs in order to reach this agent: at most [`METADATA_BYTES_MAX`] bytes.
+    ///
+    /// # Errors
+    /// [`NixlError`] if NIXL fails, or there are more bytes than that.
+    pub fn metadata(&self) -> Result<Vec<u8>, NixlError> {
+        let (mut data, mut bytes) = (null_mut(), 0);
+        // SAFETY: the agent is valid; NIXL writes a pointer and a length.
+        let status =
+            unsafe { (self.calls.get_local_md)(self.handle, &raw mut data, &raw mut bytes) };
+        check("get_local_md", status)?;
+        let metadata = if data.is_null() {
+            Vec::new()
+        } else {
+            // SAFETY: NIXL has allocated so many initialised bytes there, for this caller alone.
+            unsafe { slice::from_raw_parts(data.cast::<u8>(), bytes) }.to_vec()
+        };
+        // SAFETY: the buffer was made by malloc, or is null, and is not used any more.
+        unsafe { (self.calls.free)(data) };
+        if (1..=METADATA_BYTES_MAX).contains(&metadata.len()) {
+            return Ok(metadata);
+        }
+        Err(NixlError::Count {
+            field: "bytes of metadata",
+            count: metadata.len(),
+            max: METADATA_BYTES_MAX,
+        })
+    }
+
+    /// Loads a peer's metadata. NIXL parses it, so it must come from a peer that is trusted.
+    ///
+    /// # Errors
+    /// [`NixlError`] if it is too long, or NIXL refuses it.
+    pub fn connect(&mut self, metadata: &[u8]) -> Result<Peer, NixlError> {
+        if !(1..=METADATA_BYTES_MAX).contains(&metadata.len()) {
+            return Err(NixlError::Count {
+                field: "bytes of metadata",
+                count: metadata.len(),
+                max: METADATA_BYTES_MAX,
+            });
+        }
+        let mut name = null_mut();
+        // SAFETY: the agent and the bytes are valid; NIXL writes one pointer.
+        let status = unsafe {
+            (self.calls.load_remote_md)(
+                self.handle,
+                metadata.as_ptr().cast(),
+                metadata.len(),
+                &raw mut name,
+            )
+        };
+        check("load_remote_md", status)?;
+        // SAFETY: on success it is a text with an end, made by malloc for this caller alone.
+        let peer = Peer(unsafe { CStr::from_ptr(name) }.to_owned());
+        // SAFETY: it is not used any more.
+        unsafe { (self.calls.free)(name.cast()) };
+        Ok(peer)
+    }
+
+    /// Forgets a peer. A transfer with it that still runs fails.
+    pub fn disconnect(&mut self, peer: &Peer) {
+        // SAFETY: the agent is valid, and the name ends with a zero.
+        let status = unsafe { (self.calls.invalidate_remote_md)(self.handle, peer.0.as_ptr()) };
+        // NIXL may have forgotten it before, when the peer was lost.
+        let _may_be_unknown = status;
+    }
+
+    /// Starts a transfer of whole blocks. It may block the thread for as long as the bytes take, where the processor copies.
+    ///
+    /// # Errors
+    /// [`NixlError`] if there are no pieces or more than [`PIECES_MAX`], something is not registered, or NIXL refuses. The
+    /// slots are freed then; after NIXL has begun, they are kept as those of a failed transfer.
+    pub fn start(
+        &mut self,
+        direction: Direction,
+        far: Far<'_>,
+        pieces: Vec<Piece<T>>,
+    ) -> Result<TransferId, NixlError> {
+        let count = pieces.len();
+        if !(1..=PIECES_MAX).contains(&count) {
+            return Err(NixlError::Count { field: "pieces", count, max: PIECES_MAX });
+        }
+        let near = side(&self.calls, Memory::Dram, self.near(&pieces)?.into_iter())?;
+        let (kind, device, peer) = match far {
+            Far::Peer(peer) => (Memory::Dram, 0, peer.0.as_ptr()),
+            Far::File(id) => (Memory::File, self.device(id, &pieces)?, self.name.as_ptr()),
+        };
+        let stretches = pieces.iter().map(|piece| Stretch {
+            // An address of a peer of this kind of machine.
+            address: usize::try_from(piece.at).unwrap_or(usize::MAX),
+            bytes: piece.slot.block_bytes(),
+            device,
+        });
+        let other = side(&self.calls, kind, stretches)?;
+        let (mut request, operation) = (null_mut(), direction as c_int);
+        // SAFETY: all objects are valid, the name ends with a zero, and NIXL writes one pointer. NIXL checks that both sides
+        // are registered. It touches no bytes yet.
+        let status = unsafe {
+            (self.calls.create_xfer_req)(
+                self.handle,
+                operation,
+                near.object,
+                other.object,
+                peer,
+                &raw mut request,
+                self.options(),
+            )
+        };
+        check("create_xfer_req", status)?;
+        let flying = Flying { request, pieces };
+        // SAFETY: the request is valid. NIXL reads or writes the slots from here on. They are held alone by `pieces`, which
+        // this agent keeps, without looking at their bytes, until the transfer has completed or the agent was destroyed; their
+        // arenas are registered and kept as well.
+        let status = unsafe { (self.calls.post_xfer_req)(self.handle, request, null_mut()) };
+        if !matches!(status, SUCCESS | IN_PROGRESS) {
+            self.failed.push(flying);
+            return Err(check("post_xfer_req", status).err().unwrap_or(NixlError::Unknown));
+        }
+        let id = TransferId(self.started);
+        self.started += 1;
+        self.flying.insert(id, flying);
+        Ok(id)
+    }
+
+    /// Where the pieces' blocks are in this process.
+    fn near(&self, pieces: &[Piece<T>]) -> Result<Vec<Stretch>, NixlError> {
+        let stretch = |piece: &Piece<T>| {
+            let slot = &piece.slot;
+            if !self.arenas.iter().any(|arena| slot.is_of(arena)) {
+                return Err(NixlError::Unregistered("a slot's arena"));
+            }
+            let address = slot.address().ok_or(NixlError::NoAddress)?;
+            Ok(Stretch { address, bytes: slot.block_bytes(), device: 0 })
+        };
+        pieces.iter().map(stretch).collect()
+    }
+
+    /// The descriptor of a file in which all pieces lie.
+    fn device(&self, FileId(id): FileId, pieces: &[Piece<T>]) -> Result<u64, NixlError> {
+        let (file, bytes) = self.files.get(id).ok_or(NixlError::Unregistered("the file"))?;
+        let lies_inside = |piece: &Piece<T>| {
+            let end = piece.at.checked_add(piece.slot.block_bytes() as u64);
+            end.is_some_and(|end| end <= *bytes)
+        };
+        if !pieces.iter().all(lies_inside) {
+            return Err(NixlError::Unregistered("a range of the file"));
+        }
+        Ok(u64::try_from(file.as_raw_fd()).unwrap_or(u64::MAX))
+    }
+
+    /// Looks how far a transfer is. A transfer that is not running is forgotten with the answer.
+    pub fn poll(&mut self, id: TransferId) -> Progress<T> {
+        let Some(flying) = self.flying.get(&id) else {
+            return Progress::Failed(NixlError::Unknown);
+        };
+        // SAFETY: both are valid: a request in `flying` was not released.
+        let status = unsafe { (self.calls.get_xfer_status)(self.handle, flying.request) };
+        if status == IN_PROGRESS {
+            return Progress::Running;
+        }
+        let Some(mut flying) = self.flying.remove(&id) else {
+            return Progress::Failed(NixlError::Unknown);
+        };
+        if let Err(error) = check("get_xfer_status", status) {
+            // Other parts of the request may still run.
+            self.failed.push(flying);
+            return Progress::Failed(error);
+        }
+        self.release(&mut flying);
+        Progress::Done(mem::take(&mut flying.pieces))
+    }
+
+    /// Whether it keeps slots of failed transfers, which only its end frees.
+    #[must_use]
+    pub fn keeps_slots(&self) -> bool {
+        !self.failed.is_empty()
+    }
+
+    /// Frees NIXL's request.
+    fn release(&self, flying: &mut Flying<T>) {
+        let request = mem::replace(&mut flying.request, null_mut());
+        // SAFETY: both are valid, and the request is not used any more. What is left of one that can't be released is leaked.
+        unsafe {
+            if (self.calls.release_xfer_req)(self.handle, request) == SUCCESS {
+                (self.calls.destroy_xfer_req)(request);
+            }
+        }
+    }
+}
+
+impl<T> Drop for Agent<T> {
+    fn drop(&mut self) {
+        let mut left: Vec<_> = mem::take(&mut self.flying).into_values().collect();
+        left.append(&mut self.failed);
+        for flying in &mut left {
+            self.release(flying);
+        }
+        drop(self.options.take());
+        // SAFETY: what is destroyed here is not used any more. A backend's handle is null if it was never made, which NIXL
+        // ignores.
+        let status = unsafe {
+            (self.calls.destroy_backend)(self.backend);
+            (self.calls.destroy_agent)(self.handle)
+        };
+        if status != SUCCESS {
+            // It may go on: nothing that it touches is ever freed.
+            mem::forget((left, mem::take(&mut self.arenas), mem::take(&mut self.files)));
+        }
+    }
+}

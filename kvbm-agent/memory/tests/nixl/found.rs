@@ -1,0 +1,18 @@
+//! The library, as it is installed for tests.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The path of `libnixl_capi.so`. The script beside this file, whose path from the crate's folder is given, downloads it into
+/// the cache once.
+pub fn library(script: &str) -> PathBuf {
+    let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache/kvasir"));
+    let cache = env::var_os("KVASIR_CACHE").map(PathBuf::from).or_else(home);
+    let folder = cache.unwrap_or_else(env::temp_dir).join("nixl");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join(script);
+    let output = Command::new(script).arg(folder).stderr(Stdio::inherit()).output();
+    let output = output.expect("the script");
+    assert!(output.status.success(), "the library can't be downloaded: {}", output.status);
+    PathBuf::from(String::from_utf8(output.stdout).expect("a path").trim())
+}

@@ -1,0 +1,244 @@
+use crate::backend::FetchFault;
+use crate::limits::{AGENTS_ENDING_MAX, READ_PEERS_MAX, READ_POLL_INTERVAL, READS_WAITING_MAX};
+use kvasir_memory::Arena;
+use kvasir_memory::nixl::{
+    Agent, Direction, Far, Library, NixlError, Peer, Piece, Plugin, Progress, TransferId,
+};
+use kvasir_tiers::manager::Detached;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::thread::{Builder, JoinHandle};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+type Pieces = Vec<Piece<Detached>>;
+type Answer = Result<Pieces, FetchFault>;
+
+/// A transfer to be started.
+#[derive(Debug)]
+struct Read {
+    metadata: Vec<u8>,
+    pieces: Pieces,
+    deadline: Instant,
+    done: oneshot::Sender<Answer>,
+}
+
+/// The thread that makes all calls of NIXL for who fetches. Dropping this ends it, and all transfers with it.
+#[derive(Debug)]
+pub(crate) struct Reads {
+    /// None once the thread is to end.
+    reads: Option<SyncSender<Read>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A transfer. Dropping this abandons it: its slots are free once NIXL writes them no more.
+#[derive(Debug)]
+pub(crate) struct Reading(oneshot::Receiver<Answer>);
+
+impl Reading {
+    /// The slots, with all bytes in them.
+    pub(crate) async fn wait(self) -> Answer {
+        self.0.await.unwrap_or_else(|_gone| Err(stopped()))
+    }
+}
+
+fn stopped() -> FetchFault {
+    FetchFault::Unavailable("NIXL's thread has stopped".to_owned())
+}
+
+impl Reads {
+    /// Starts the thread, with an agent into whose memory `arena` blocks are read.
+    pub(super) fn start(
+        library: Library,
+        name: &str,
+        plugin: Plugin,
+        arena: Arc<Arena>,
+    ) -> Result<Self, NixlError> {
+        let (reads, taken) = sync_channel(READS_WAITING_MAX);
+        let name = name.to_owned();
+        let mut agents =
+            Agents { library, name, plugin, arena, made: 0, current: None, ending: Vec::new() };
+        // Whatever is wrong with the options is known before the first fetch.
+        agents.current = Some(agents.make()?);
+        let thread = Builder::new().name("nixl".to_owned()).spawn(move || agents.run(&taken));
+        let thread = thread.map_err(|error: io::Error| {
+            tracing::error!(%error, "the thread for NIXL can't be started");
+            NixlError::Call { call: "thread", why: "the system has no further thread" }
+        })?;
+        Ok(Self { reads: Some(reads), thread: Some(thread) })
+    }
+
+    /// Hands a transfer over to the thread.
+    pub(crate) fn begin(
+        &self,
+        metadata: &[u8],
+        pieces: Pieces,
+        deadline: Instant,
+    ) -> Result<Reading, FetchFault> {
+        let (done, reading) = oneshot::channel();
+        let read = Read { metadata: metadata.to_vec(), pieces, deadline, done };
+        let sent = self.reads.as_ref().map(|reads| reads.try_send(read));
+        match sent {
+            Some(Ok(())) => Ok(Reading(reading)),
+            Some(Err(TrySendError::Full(_))) => {
+                Err(FetchFault::Unavailable(format!("{READS_WAITING_MAX} reads wait already")))
+            }
+            Some(Err(TrySendError::Disconnected(_))) | None => Err(stopped()),
+        }
+    }
+}
+
+impl Drop for Reads {
+    fn drop(&mut self) {
+        drop(self.reads.take());
+        let ended = self.thread.take().map(JoinHandle::join);
+        if matches!(ended, Some(Err(_))) {
+            tracing::error!("the thread for NIXL has panicked");
+        }
+    }
+}
+
+/// A transfer that runs.
+#[derive(Debug)]
+struct Flight {
+    id: TransferId,
+    deadline: Instant,
+    done: oneshot::Sender<Answer>,
+}
+
+/// An agent with its transfers and the peers that it knows.
+#[derive(Debug)]
+struct Generation {
+    agent: Agent<Detached>,
+    peers: BTreeMap<Vec<u8>, Peer>,
+    flights: Vec<Flight>,
+    /// It keeps slots that only its end frees: nothing new is begun.
+    is_spoiled: bool,
+}
+
+/// The agent in use, and those whose last transfers are waited for. A transfer that fails or is overdue may still write its
+/// slots, so its agent is replaced, and destroyed as soon as its other transfers have ended: by their deadlines at the latest.
+#[derive(Debug)]
+struct Agents {
+    library: Library,
+    name: String,
+    plugin: Plugin,
+    arena: Arc<Arena>,
+    /// Agents made so far. Each has a name of its own.
+    made: u64,
+    current: Option<Generation>,
+    ending: Vec<Generation>,
+}
+
+impl Agents {
+    fn make(&mut self) -> Result<Generation, NixlError> {
+        let name = format!("{}-{}", self.name, self.made);
+        self.made += 1;
+        let mut agent = Agent::new(&self.library, &name, &self.plugin)?;
+        agent.register(&self.arena)?;
+        let (peers, flights) = (BTreeMap::new(), Vec::new());
+        Ok(Generation { agent, peers, flights, is_spoiled: false })
+    }
+
+    fn run(mut self, reads: &Receiver<Read>) {
+        loop {
+            let is_idle = self.current.as_ref().is_none_or(|at| at.flights.is_empty())
+                && self.ending.is_empty();
+            let read = if is_idle {
+                reads.recv().map_err(|_ended| RecvTimeoutError::Disconnected)
+            } else {
+                reads.recv_timeout(READ_POLL_INTERVAL)
+            };
+            match read {
+                Ok(read) => self.begin(read),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.look();
+        }
+    }
+
+    /// Starts a transfer, or tells why not.
+    fn begin(&mut self, read: Read) {
+        let Read { metadata, pieces, deadline, done } = read;
+        if done.is_closed() {
+            return;
+        }
+        let id = self.generation(&metadata).and_then(|at| {
+            let id = at.start(&metadata, pieces).map_err(|error| lost(&error))?;
+            Ok((at, id))
+        });
+        match id {
+            Ok((at, id)) => at.flights.push(Flight { id, deadline, done }),
+            Err(fault) => answer(done, Err(fault)),
+        }
+    }
+
+    /// The agent in use, or a new one.
+    fn generation(&mut self, metadata: &[u8]) -> Result<&mut Generation, FetchFault> {
+        let is_full =
+            |at: &Generation| at.peers.len() >= READ_PEERS_MAX && !at.peers.contains_key(metadata);
+        let is_usable = self.current.as_ref().is_some_and(|at| !at.is_spoiled && !is_full(at));
+        if !is_usable {
+            if self.ending.len() >= AGENTS_ENDING_MAX {
+                let text = "reads from peers that do not answer are being stopped: retry later";
+                return Err(FetchFault::Unavailable(text.to_owned()));
+            }
+            self.ending.extend(self.current.take());
+            self.current = Some(self.make().map_err(|error| lost(&error))?);
+        }
+        self.current.as_mut().ok_or_else(stopped)
+    }
+
+    /// Looks at all transfers, and destroys agents that are not needed any more.
+    fn look(&mut self) {
+        let now = Instant::now();
+        self.current.iter_mut().chain(&mut self.ending).for_each(|at| at.look(now));
+        if let Some(spoiled) = self.current.take_if(|at| at.is_spoiled) {
+            self.ending.push(spoiled);
+        }
+        self.ending.retain(|at| !at.flights.is_empty());
+    }
+}
+
+impl Generation {
+    fn start(&mut self, metadata: &[u8], pieces: Pieces) -> Result<TransferId, NixlError> {
+        let peer = match self.peers.get(metadata) {
+            Some(peer) => peer,
+            None => {
+                let peer = self.agent.connect(metadata)?;
+                self.peers.entry(metadata.to_vec()).or_insert(peer)
+            }
+        };
+        let started = self.agent.start(Direction::Read, Far::Peer(peer), pieces);
+        self.is_spoiled |= self.agent.keeps_slots();
+        started
+    }
+
+    /// Answers for the transfers that have ended or are overdue.
+    fn look(&mut self, now: Instant) {
+        for index in (0..self.flights.len()).rev() {
+            let Some(flight) = self.flights.get(index) else { continue };
+            let ended = match self.agent.poll(flight.id) {
+                Progress::Running if now < flight.deadline => continue,
+                Progress::Running => Err(FetchFault::TimedOut),
+                Progress::Done(pieces) => Ok(pieces),
+                Progress::Failed(error) => Err(lost(&error)),
+            };
+            self.is_spoiled |= ended.is_err();
+            let Flight { done, .. } = self.flights.swap_remove(index);
+            answer(done, ended);
+        }
+    }
+}
+
+fn lost(error: &NixlError) -> FetchFault {
+    FetchFault::Lost(error.to_string())
+}
+
+/// If nobody waits any more, the slots are free.
+fn answer(done: oneshot::Sender<Answer>, answer: Answer) {
+    drop(done.send(answer));
+}

@@ -1,0 +1,245 @@
+use crate::found::library;
+use crate::place::{
+    Fetching, Memory, PATIENCE, Serving, description, free_and_active, manager, prompt, save,
+    verified,
+};
+use kvasir_process::access::Guard;
+use kvasir_tiers::manager::KvBlockManager;
+use kvasir_transfer::limits::{REQUEST_BLOCKS_MAX, UNTAKEN_TIMEOUT, VERSION};
+use kvasir_transfer::wire::{Fault, Fetch, FrameReader, Hello, Message, Return};
+use kvasir_transfer::{FetchFault, NixlOptions};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep};
+
+const BLOCK_BYTES: usize = 3_000;
+
+pub fn options() -> NixlOptions {
+    NixlOptions { library: library("../memory/tests/nixl/library"), ..NixlOptions::default() }
+}
+
+pub async fn serving(manager: &KvBlockManager) -> Serving {
+    let (guard, nixl) = (Guard::default(), options());
+    Serving::lending(manager, UNTAKEN_TIMEOUT, guard, Some(&nixl)).await
+}
+
+pub fn fetching(manager: Arc<KvBlockManager>) -> Fetching {
+    let blocks = description(manager.block_bytes());
+    Fetching::over(manager, blocks, Some(&options()))
+}
+
+/// A condition that becomes true.
+pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocks_arrive_byte_for_byte() {
+    for (theirs, ours) in [
+        (Memory::Private, Memory::Private),
+        (Memory::Shared, Memory::Private),
+        (Memory::Private, Memory::Shared),
+        (Memory::Shared, Memory::Shared),
+    ] {
+        // Four requests, the last of which is short.
+        let blocks = prompt(1, 1_600);
+        let owned = manager(theirs, BLOCK_BYTES, 1_600);
+        save(&owned, &blocks);
+        let owner = serving(&owned).await;
+        let fetching = fetching(manager(ours, BLOCK_BYTES, 1_600));
+        assert_eq!(fetching.backend.name(), "nixl");
+        let fetched = fetching.fetch(owner.address, &blocks).await;
+        assert_eq!((fetched.blocks.len(), fetched.stopped), (1_600, None), "{theirs:?} {ours:?}");
+        assert_eq!(fetched.bytes, 1_600 * BLOCK_BYTES as u64);
+        drop(fetched.blocks);
+        assert_eq!(verified(&fetching.manager, &blocks), 1_600);
+        until("what was returned is not counted", || owner.counters.metrics().served == 1_600)
+            .await;
+        assert_eq!(fetching.counters.metrics().fetched, 1_600);
+        assert_eq!(free_and_active(&owned), (0, 0), "nothing is lent any more");
+        owner.stop().await;
+    }
+}
+
+/// Large blocks are summed up on other threads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_blocks_arrive_too() {
+    let (blocks, bytes) = (prompt(1, 5), 3 << 20);
+    let owned = manager(Memory::Shared, bytes, 5);
+    save(&owned, &blocks);
+    let owner = serving(&owned).await;
+    let fetching = fetching(manager(Memory::Private, bytes, 5));
+    let fetched = fetching.fetch(owner.address, &blocks).await;
+    assert_eq!((fetched.blocks.len(), fetched.stopped), (5, None));
+    drop(fetched.blocks);
+    assert_eq!(verified(&fetching.manager, &blocks), 5);
+    owner.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_owner_lacks_is_missing_and_a_restarted_owner_is_another_one() {
+    // Of the second of two requests, it has all but the first block.
+    let blocks = prompt(1, 600);
+    let owned = manager(Memory::Private, BLOCK_BYTES, 600);
+    save(&owned, &blocks[..5]);
+    save(&owned, &blocks[REQUEST_BLOCKS_MAX..]);
+    let owner = serving(&owned).await;
+    let fetching = fetching(manager(Memory::Private, BLOCK_BYTES, 16));
+    for round in 0..3 {
+        let fetched = fetching.fetch(owner.address, &blocks).await;
+        assert_eq!((fetched.blocks.len(), fetched.stopped), (5, Some(FetchFault::Missing)));
+        drop(fetched.blocks);
+        assert_eq!(verified(&fetching.manager, &blocks), 5, "round {round}");
+    }
+    until("what was not read is lent still", || free_and_active(&owned).1 == 0).await;
+    let address = owner.address;
+    owner.stop().await;
+    let fetched = fetching.fetch(address, &blocks).await;
+    assert!(matches!(fetched.stopped, Some(FetchFault::Lost(_))), "{:?}", fetched.stopped);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_room_the_rest_stays_where_it_is() {
+    let blocks = prompt(1, 8);
+    let owned = manager(Memory::Private, BLOCK_BYTES, 8);
+    save(&owned, &blocks);
+    let owner = serving(&owned).await;
+    let fetching = fetching(manager(Memory::Private, BLOCK_BYTES, 3));
+    let fetched = fetching.fetch(owner.address, &blocks).await;
+    assert_eq!(fetched.blocks.len(), 3);
+    assert!(matches!(fetched.stopped, Some(FetchFault::NoRoom(_))), "{:?}", fetched.stopped);
+    drop(fetched.blocks);
+    assert_eq!(verified(&fetching.manager, &blocks), 3);
+    // Long before the timeout of the request.
+    until("what was not read is lent still", || free_and_active(&owned).1 == 0).await;
+    owner.stop().await;
+}
+
+/// Each side says what the other one lacks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_without_nixl_is_named() {
+    let blocks = prompt(1, 2);
+    let owned = manager(Memory::Private, BLOCK_BYTES, 8);
+    save(&owned, &blocks);
+    let owner = Serving::start(&owned, UNTAKEN_TIMEOUT, Guard::default()).await;
+    let over_nixl = fetching(manager(Memory::Private, BLOCK_BYTES, 8));
+    let fetched = over_nixl.fetch(owner.address, &blocks).await;
+    let Some(FetchFault::Refused(text)) = fetched.stopped else { panic!("{fetched:?}") };
+    assert!(text.contains("set blocks-peer-backend to nixl there"), "{text}");
+    owner.stop().await;
+    // An owner that lends blocks sends them over TCP, too.
+    let owner = serving(&owned).await;
+    let over_tcp = Fetching::new(manager(Memory::Private, BLOCK_BYTES, 8));
+    let fetched = over_tcp.fetch(owner.address, &blocks).await;
+    assert_eq!((fetched.blocks.len(), fetched.stopped), (2, None));
+    owner.stop().await;
+}
+
+/// A peer by hand.
+struct Caller {
+    reader: FrameReader<TcpStream>,
+}
+
+impl Caller {
+    async fn new(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).await.expect("a connection");
+        let mut caller = Self { reader: FrameReader::new(stream, BLOCK_BYTES as u64) };
+        let (authorization, worker) = (String::new(), "by hand".to_owned());
+        let blocks = description(BLOCK_BYTES);
+        let hello = Hello { version: VERSION, authorization, worker, blocks };
+        let Message::Welcome(welcome) = caller.ask(&Message::Hello(hello)).await else {
+            panic!("no welcome")
+        };
+        assert!(!welcome.nixl.is_empty());
+        caller
+    }
+
+    async fn send(&mut self, message: &Message) {
+        self.reader.io().write_all(&message.frame(0)).await.expect("a connection");
+    }
+
+    async fn next(&mut self) -> Message {
+        self.reader.frame().await.expect("a frame").expect("a frame")
+    }
+
+    async fn ask(&mut self, message: &Message) -> Message {
+        self.send(message).await;
+        self.next().await
+    }
+}
+
+fn lend(request: u64, epoch: u64, timeout_ms: u32, count: usize) -> Message {
+    let sequences = prompt(1, 8)[..count].iter().map(|block| block.sequence.0).collect();
+    Message::Lend(Fetch { request, epoch, export: 1, timeout_ms, sequences })
+}
+
+/// What is lent stays in its slots until it is returned, also if the peer's connection is lost: then until its timeout, and
+/// some time more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lent_blocks_stay_until_they_are_returned_or_the_peer_must_have_stopped() {
+    let blocks = prompt(1, 8);
+    let owned = manager(Memory::Private, BLOCK_BYTES, 8);
+    save(&owned, &blocks);
+    let owner = serving(&owned).await;
+    let mut caller = Caller::new(owner.address).await;
+    let Message::Lent(lent) = caller.ask(&lend(0, 1, 25_000, 3)).await else { panic!() };
+    assert_eq!((lent.blocks.len(), lent.fault()), (3, Fault::Unspecified));
+    assert_eq!(free_and_active(&owned), (0, 3));
+    // Nothing can be saved in their place.
+    let saving = owned.open_session("saves").expect("a session");
+    assert_eq!(saving.allocate(5, PATIENCE).map(|slots| slots.len()), Ok(5));
+    assert!(saving.allocate(1, PATIENCE).is_err());
+    saving.end();
+    caller.send(&Message::Return(Return { request: 0 })).await;
+    until("what was returned is held", || free_and_active(&owned).1 == 0).await;
+
+    // An older fence lends nothing.
+    let Message::Lent(lent) = caller.ask(&lend(1, 9, 25_000, 3)).await else { panic!() };
+    assert_eq!((lent.blocks.len(), lent.fault()), (0, Fault::Fenced));
+    let Message::Lent(lent) = caller.ask(&lend(2, 1, 1_000, 2)).await else { panic!() };
+    assert_eq!(lent.blocks.len(), 2);
+    let (lent_at, timeout) = (Instant::now(), Duration::from_secs(1));
+    drop(caller);
+    until("the blocks were evicted", || free_and_active(&owned).1 == 0).await;
+    assert!(lent_at.elapsed() > timeout, "the peer may still read them");
+    owner.stop().await;
+}
+
+/// A peer that does not return what it has read is disconnected, and so is one that breaks the rules.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn peers_that_keep_blocks_are_disconnected() {
+    let blocks = prompt(1, 8);
+    let owned = manager(Memory::Private, BLOCK_BYTES, 8);
+    save(&owned, &blocks);
+    let owner = serving(&owned).await;
+    let refusal = |message| {
+        let Message::Refusal(refusal) = message else { panic!("{message:?}") };
+        refusal.text
+    };
+    let mut late = Caller::new(owner.address).await;
+    let Message::Lent(lent) = late.ask(&lend(0, 1, 100, 2)).await else { panic!() };
+    assert_eq!(lent.blocks.len(), 2);
+    assert!(refusal(late.next().await).contains("were not returned in time"));
+    let mut greedy = Caller::new(owner.address).await;
+    for request in 0..2 {
+        let answer = greedy.ask(&lend(request, 1, 1_000, 1)).await;
+        assert!(matches!(answer, Message::Lent(_)), "{answer:?}");
+    }
+    assert!(refusal(greedy.ask(&lend(2, 1, 1_000, 1)).await).contains("2 loans"));
+    let mut wrong = Caller::new(owner.address).await;
+    let answer = wrong.ask(&Message::Return(Return { request: 7 })).await;
+    assert!(refusal(answer).contains("request 7: nothing is lent"));
+    let counted = || {
+        let disconnected = owner.counters.metrics().disconnected;
+        (disconnected["late"], disconnected["protocol"]) == (1, 2)
+    };
+    until("they are not counted", counted).await;
+    owner.stop().await;
+}

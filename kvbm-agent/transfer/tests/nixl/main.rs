@@ -1,0 +1,18 @@
+//! Owners and those who fetch over NIXL: PyPI's library, UCX on loopback.
+#![expect(
+    unreachable_pub,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "helpers of tests, which may fail"
+)]
+
+mod fetching;
+#[path = "../../../memory/tests/nixl/found.rs"]
+mod found;
+mod killed;
+#[path = "../peers/place.rs"]
+#[expect(dead_code, reason = "the tests over TCP use more of it")]
+mod place;
+mod refused;
