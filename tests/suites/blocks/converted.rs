@@ -68,7 +68,6 @@ impl Rank {
 
     /// What its part of a block is: element by element, with zeros as padding.
     fn bytes_of(&self, sequence: u64) -> Vec<u8> {
-        let width = ELEMENTS / self.size;
         let mut bytes = Vec::new();
         let pad = |bytes: &mut Vec<u8>, is_end: bool| {
             while is_end && !bytes.len().is_multiple_of(self.alignment) {
@@ -78,18 +77,25 @@ impl Rank {
         for layer in 0..LAYERS {
             for outer in 0..2 {
                 for token in 0..BLOCK_SIZE {
-                    for element in self.number * width..(self.number + 1) * width {
-                        let place = ((layer * 2 + outer) * BLOCK_SIZE + token) * ELEMENTS + element;
-                        let mixed =
-                            (sequence ^ u64::from(place)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-                        bytes.extend_from_slice(&((mixed >> 40) as u16).to_le_bytes());
-                    }
+                    let first = (layer * 2 + outer) * BLOCK_SIZE + token;
+                    bytes.extend(self.token(sequence, first * ELEMENTS));
                 }
                 pad(&mut bytes, self.form == Form::Outers);
             }
             pad(&mut bytes, self.form == Form::Layers);
         }
         bytes
+    }
+
+    /// Its elements of a token, of which all ranks together have those from `first` on.
+    fn token(&self, sequence: u64, first: u32) -> Vec<u8> {
+        let width = ELEMENTS / self.size;
+        let places = (0..width).map(|at| first + self.number * width + at);
+        let element = |place: u32| {
+            let mixed = (sequence ^ u64::from(place)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            ((mixed >> 40) as u16).to_le_bytes()
+        };
+        places.flat_map(element).collect()
     }
 }
 
