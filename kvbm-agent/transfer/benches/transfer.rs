@@ -111,7 +111,7 @@ fn median(values: &[f64]) -> f64 {
 }
 
 /// Who fetches into memory that is there already.
-fn fetching(memory: Memory, sizes: &Sizes, nixl: Option<&NixlOptions>) -> Arc<Fetching> {
+fn who_fetches(memory: Memory, sizes: &Sizes, nixl: Option<&NixlOptions>) -> Arc<Fetching> {
     let blocks = description(sizes.block_bytes);
     Arc::new(Fetching::over(warm(memory, sizes), blocks, nixl))
 }
@@ -122,14 +122,15 @@ fn measure(memory: Memory, sizes: &Sizes, nixl: Option<&NixlOptions>) {
     let blocks = prompt(1, sizes.blocks as u64);
     let owned = warm(memory, sizes);
     fill(&owned, &blocks);
-    let owner = runtime.block_on(Serving::lending(&owned, UNTAKEN_TIMEOUT, Guard::default(), nixl));
+    let (described, port) = (description(sizes.block_bytes), (UNTAKEN_TIMEOUT, Guard::default()));
+    let owner = runtime.block_on(Serving::described(&owned, described, port, nixl));
     let bytes = (sizes.blocks * sizes.block_bytes) as f64;
     let (mut ratios, mut speeds, mut copies) = (Vec::new(), Vec::new(), Vec::new());
     let mut firsts: Vec<Duration> = Vec::new();
     let mut short_speeds = Vec::new();
     for _ in 0..sizes.trials {
         let plain = plain(sizes);
-        let fetching = fetching(memory, sizes, nixl);
+        let fetching = who_fetches(memory, sizes, nixl);
         // A connection that is there already, as between agents that have met.
         let (none, _) = fetch(&runtime, &fetching, owner.address, &prompt(2, 1));
         assert!(none.blocks.is_empty());
@@ -141,7 +142,7 @@ fn measure(memory: Memory, sizes: &Sizes, nixl: Option<&NixlOptions>) {
         speeds.push(bytes / seconds);
         copies.push(bytes / plain);
         drop((fetched, fetching));
-        let fetching = fetching(memory, sizes, nixl);
+        let fetching = who_fetches(memory, sizes, nixl);
         let (none, _) = fetch(&runtime, &fetching, owner.address, &prompt(2, 1));
         assert!(none.blocks.is_empty());
         let began = Instant::now();

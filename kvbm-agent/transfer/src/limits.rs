@@ -42,6 +42,12 @@ pub const LOANS_MAX: usize = 128;
 pub const LOAN_GRACE: Duration = Duration::from_secs(5);
 /// Maximum bytes that one transfer of NIXL reads, unless one block is larger.
 pub const READ_BYTES_MAX: usize = 4 << 20;
+/// Maximum bytes of an owner's block that NIXL reads for its parts.
+pub const STAGED_BLOCK_BYTES_MAX: usize = 64 << 20;
+/// Sizes of such blocks, each of which has memory of [`READ_BYTES_MAX`] bytes, or one block, of its own.
+pub const STAGED_SIZES_MAX: usize = 8;
+/// Alignment of that memory.
+pub const STAGING_ALIGNMENT: usize = 4_096;
 /// Maximum blocks that one transfer of NIXL reads.
 pub const READ_BLOCKS_MAX: usize = 64;
 /// Transfers that wait for the thread that starts them.

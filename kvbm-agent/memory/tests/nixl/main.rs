@@ -152,8 +152,11 @@ fn what_is_wrong_is_named() {
     };
     assert!(matches!(parameter("a\0b"), NixlError::Text { field: "a parameter's value", .. }));
     assert!(matches!(parameter("other"), NixlError::Call { call: "create_backend", .. }));
+}
 
-    let (mine, other) = (private(), private());
+#[test]
+fn transfers_that_cannot_be_are_refused_by_the_field() {
+    let (library, mine, other) = (loaded(), private(), private());
     let mut agent = Agent::new(&library, "a", &Plugin::new("UCX")).expect("an agent");
     let first = agent.register(&mine).expect("registered");
     for bytes in [&[][..], &[7; (16 << 10) + 1]] {

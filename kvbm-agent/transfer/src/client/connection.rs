@@ -29,6 +29,9 @@ pub(super) struct Connection {
     pub(super) exchange: Exchange,
     /// The part of the heads that its blocks hold.
     pub(super) shard: Shard,
+    /// Bytes of its blocks.
+    #[cfg_attr(not(feature = "nixl"), expect(dead_code, reason = "for NIXL alone"))]
+    pub(super) block_bytes: usize,
     /// Metadata of the owner's NIXL agent; empty if it lends no blocks.
     #[cfg_attr(not(feature = "nixl"), expect(dead_code, reason = "for NIXL alone"))]
     pub(super) nixl: Vec<u8>,
@@ -61,6 +64,7 @@ impl Connection {
         let greeted = timeout(HELLO_TIMEOUT, greet(config, peer, reader)).await;
         let (mut reader, welcome) = greeted.map_err(|_late| late())??;
         let Welcome { set, blocks, nixl, .. } = welcome;
+        let block_bytes = usize::try_from(blocks.block_bytes).unwrap_or(usize::MAX);
         let (exchange, shard) = agree(blocks, config.blocks.clone()).await?;
         reader.expect_blocks_of(exchange.payload_bytes(config.blocks.block_bytes));
         // Who it is, only its address proves, over TLS: a name that a peer states could be another one's.
@@ -74,7 +78,18 @@ impl Connection {
         }
         let used_at = Instant::now();
         let (next_request, _seat, _place) = (0, seat, place);
-        Ok(Self { reader, set, exchange, shard, nixl, next_request, used_at, _seat, _place })
+        Ok(Self {
+            reader,
+            set,
+            exchange,
+            shard,
+            block_bytes,
+            nixl,
+            next_request,
+            used_at,
+            _seat,
+            _place,
+        })
     }
 
     pub(super) async fn send(&mut self, message: &Message) -> Result<(), WireError> {

@@ -2,8 +2,8 @@
 //!
 //! - `config`: who fetches. `owners`: whose sets are imported. `connection`: one, until it is lost. `connections`: all, used
 //!   again. `answers`: requests on one, and what comes back. `slots`: where blocks go.
-//! - `receive`: blocks as they are. `parts`: blocks from owners with another layout. `borrow` (feature `nixl`): blocks that an owner
-//!   lends.
+//! - `receive`: blocks as they are. `parts`: blocks from owners with another layout, by streams of parts: `sent`.
+//! - With feature `nixl`: `loans`: what owners lend. `borrow`: lent blocks as they are. `staged`: parts of lent blocks.
 //! - [`tcp`]: the backend over TCP. `nixl`: the backend that reads what is lent.
 
 mod answers;
@@ -13,11 +13,16 @@ mod config;
 mod connection;
 mod connections;
 #[cfg(feature = "nixl")]
+mod loans;
+#[cfg(feature = "nixl")]
 mod nixl;
 mod owners;
 mod parts;
 mod receive;
+mod sent;
 mod slots;
+#[cfg(feature = "nixl")]
+mod staged;
 pub mod tcp;
 
 pub use config::ClientConfig;

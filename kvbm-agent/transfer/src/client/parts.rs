@@ -1,16 +1,14 @@
-use super::answers::{Answers, of_wire};
 use super::connection::Connection;
 use super::connections::Connections;
+use super::sent::PartStream;
 use super::slots::Slots;
 use crate::backend::{FetchFault, FetchedParts, PartsRequest};
 use crate::convert::{Exchange, PartPlan};
-use crate::limits::RECEIVE_BYTES_MAX;
 use crate::wire::Shard;
 use futures::future::join_all;
 use kvasir_blocks::BlockIdentity;
 use kvasir_proto::types::SequenceHash;
 use kvasir_tiers::manager::Filling;
-use kvasir_tiers::{Checksum, Summing};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -21,7 +19,18 @@ pub(super) struct PartsFetch<'a> {
     request: PartsRequest<'a>,
     /// The part of the heads that blocks here hold.
     own: Shard,
+    begin: &'a BeginParts<'a>,
 }
+
+/// Begins to fetch the parts of blocks over a connection.
+pub(super) type BeginParts<'a> = dyn Fn(
+        Connection,
+        &'a [SequenceHash],
+        Arc<PartPlan>,
+    ) -> Result<Box<dyn PartStream + 'a>, FetchFault>
+    + Send
+    + Sync
+    + 'a;
 
 /// Owners that split heads in the same way, with one lane for each part that is needed.
 struct Group<'a> {
@@ -48,8 +57,8 @@ struct Candidate {
 /// An owner that is being asked.
 struct Source<'a> {
     peer: usize,
-    answers: Answers<'a>,
-    plan: Arc<PartPlan>,
+    parts: Box<dyn PartStream + 'a>,
+    part_bytes: usize,
     /// The connection was used before, and nothing has come on it since: it may be closed at the owner's end.
     is_untried: bool,
 }
@@ -59,8 +68,9 @@ impl<'a> PartsFetch<'a> {
         connections: &'a Connections,
         request: PartsRequest<'a>,
         own: Shard,
+        begin: &'a BeginParts<'a>,
     ) -> Self {
-        Self { connections, request, own }
+        Self { connections, request, own, begin }
     }
 
     /// Fetches until all blocks are received, or a fault stops it.
@@ -69,7 +79,7 @@ impl<'a> PartsFetch<'a> {
         let mut ended = Err(self.unreached(fetched));
         for mut group in groups {
             ended = self.run_group(&mut group, fetched).await;
-            self.put_back(group, &ended);
+            self.put_back(group, &ended).await;
             if ended.as_ref().map_or_else(FetchFault::is_ours, |()| true) {
                 break;
             }
@@ -130,13 +140,13 @@ impl<'a> PartsFetch<'a> {
     }
 
     /// The connections that may be used again.
-    fn put_back(&self, group: Group<'a>, ended: &Result<(), FetchFault>) {
+    async fn put_back(&self, group: Group<'a>, ended: &Result<(), FetchFault>) {
         for lane in group.lanes {
             for Candidate { peer, connection, .. } in lane.candidates {
                 self.put_idle(peer, connection);
             }
-            let clean = lane.source.and_then(|at| Some((at.peer, at.answers.into_clean(ended)?)));
-            if let Some((peer, connection)) = clean {
+            let Some(Source { peer, parts, .. }) = lane.source else { continue };
+            if let Some(connection) = parts.close(ended).await {
                 self.put_idle(peer, connection);
             }
         }
@@ -172,9 +182,6 @@ impl<'a> PartsFetch<'a> {
             fetched.first_at.get_or_insert_with(Instant::now);
             fetched.blocks.push(filled);
         }
-        for lane in &mut group.lanes {
-            lane.finish().await;
-        }
         Ok(())
     }
 
@@ -191,8 +198,7 @@ impl<'a> PartsFetch<'a> {
             fetched.ask(peer);
             match self.source(candidate, rest) {
                 Ok(mut source) => {
-                    // If it fails, so does the receipt of the first part.
-                    drop(source.answers.ask().await);
+                    source.parts.ask().await;
                     lane.source = Some(source);
                 }
                 Err(fenced) => fetched.stop(peer, fenced),
@@ -216,7 +222,7 @@ impl<'a> PartsFetch<'a> {
             let peer = source.peer;
             fault = match received {
                 Ok(identity) => {
-                    fetched.bytes += source.plan.bytes() as u64;
+                    fetched.bytes += source.part_bytes as u64;
                     lane.identity = Some(identity);
                     return Ok(());
                 }
@@ -232,7 +238,7 @@ impl<'a> PartsFetch<'a> {
                         }
                         Err(other) => fault = other,
                     }
-                } else if let Some(connection) = source.answers.into_clean(&Err(fault.clone())) {
+                } else if let Some(connection) = source.parts.close(&Err(fault.clone())).await {
                     self.put_idle(peer, connection);
                 }
             }
@@ -252,8 +258,9 @@ impl<'a> PartsFetch<'a> {
             Exchange::Whole => Arc::new(PartPlan::whole(self.connections.block_bytes())),
             Exchange::Part(plan) => Arc::clone(plan),
         };
-        let answers = Answers::new(connection, rest, self.request.deadline)?;
-        Ok(Source { peer, answers, plan, is_untried: is_reused })
+        let part_bytes = plan.bytes();
+        let parts = (self.begin)(connection, rest, plan)?;
+        Ok(Source { peer, parts, part_bytes, is_untried: is_reused })
     }
 
     /// A new connection to an owner that may have closed the one of before.
@@ -294,7 +301,7 @@ impl Group<'_> {
 impl Lane<'_> {
     /// Whether the part of the block is there, from an owner whose set is valid.
     fn is_ready(&self) -> bool {
-        let is_valid = self.source.as_ref().is_some_and(|source| !source.answers.is_fenced());
+        let is_valid = self.source.as_ref().is_some_and(|source| !source.parts.is_fenced());
         is_valid && self.identity.is_some()
     }
 
@@ -302,15 +309,6 @@ impl Lane<'_> {
     fn count(&self, fetched: &mut FetchedParts) {
         if let Some(peer) = self.source.as_ref().and_then(|at| fetched.peers.get_mut(at.peer)) {
             peer.blocks += 1;
-        }
-    }
-
-    /// Reads what says that the answer is over, so that its connection can be used again.
-    async fn finish(&mut self) {
-        if let Some(source) = &mut self.source
-            && !matches!(source.answers.next().await, Ok(None))
-        {
-            self.source = None;
         }
     }
 }
@@ -322,31 +320,11 @@ impl Source<'_> {
         slot: &mut Filling,
         piece: &mut Vec<u8>,
     ) -> Result<BlockIdentity, FetchFault> {
-        if self.answers.is_fenced() {
+        if self.parts.is_fenced() {
             return Err(FetchFault::Fenced);
         }
-        let short = || FetchFault::Lost("the answer is short".to_owned());
-        let head = self.answers.next().await?.ok_or_else(short)?;
-        let identity = head.identity().map_err(of_wire)?;
-        let (mut scatter, mut summing) = (self.plan.scatter(), Summing::new());
-        let mut lacks = self.plan.bytes();
-        piece.resize(lacks.min(RECEIVE_BYTES_MAX), 0);
-        while lacks > 0 {
-            let room = piece.len().min(lacks);
-            let room = piece.get_mut(..room).unwrap_or_default();
-            let count = self.answers.reader().payload(room).await.map_err(of_wire)?;
-            let came = room.get(..count).unwrap_or_default();
-            summing.update(came);
-            let placed = scatter.place(came, |offset, bytes| slot.write(offset, bytes));
-            placed.map_err(|error| FetchFault::Corrupt(error.to_string()))?;
-            lacks -= count;
-        }
-        let (stated, found) = (Checksum(head.checksum), summing.seal(head.sequence));
-        if stated != found {
-            let text = format!("the part adds up to {found}, and the peer states {stated}");
-            return Err(FetchFault::Corrupt(text));
-        }
+        let identity = self.parts.next(slot, piece).await?;
         self.is_untried = false;
-        if self.answers.is_fenced() { Err(FetchFault::Fenced) } else { Ok(identity) }
+        if self.parts.is_fenced() { Err(FetchFault::Fenced) } else { Ok(identity) }
     }
 }

@@ -6,21 +6,27 @@ use super::borrow::Borrowing;
 use super::config::ClientConfig;
 use super::connection::Connection;
 use super::connections::Connections;
+#[cfg(feature = "nixl")]
+use super::loans::Loans;
 use super::parts::PartsFetch;
 use super::receive::Receiving;
+use super::sent::{PartStream, Sent};
 use super::slots::Slots;
+#[cfg(feature = "nixl")]
+use super::staged::Staged;
 use crate::backend::{
     FetchFault, FetchRequest, Fetched, FetchedParts, PartsRequest, TransferBackend,
 };
-use crate::convert::{Exchange, shard_of};
+use crate::convert::{Exchange, PartPlan, shard_of};
 use crate::counters::TransferCounters;
 #[cfg(feature = "nixl")]
 use crate::nixl::Reads;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kvasir_blocks::sets::BlockSetRegistry;
+use kvasir_proto::types::SequenceHash;
 use std::sync::Arc;
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 
 /// Fetches over TCP. Connections are reused; each serves one fetch at a time, with several pipelined requests.
 #[derive(Debug)]
@@ -69,12 +75,9 @@ impl TcpBackend {
         let slots = Slots::new(request.into, block_bytes);
         #[cfg(feature = "nixl")]
         if let Some(reads) = &self.reads {
-            let mut connection = connection;
-            let mut borrowing = Borrowing::new(&mut connection, request, slots, reads);
-            let ended = borrowing.run(fetched).await;
-            let is_clean = borrowing.is_clean(&ended);
-            drop(borrowing);
-            if is_clean {
+            let mut loans = Loans::new(connection, request.wanted, request.deadline)?;
+            let ended = Borrowing::new(&mut loans, slots, reads).run(fetched).await;
+            if let Some(connection) = loans.into_clean(&ended) {
                 self.connections.put_idle(request.peer, connection);
             }
             return ended;
@@ -112,7 +115,26 @@ impl TcpBackend {
     ) -> Result<(), FetchFault> {
         let own = shard_of(&self.connections.config().blocks);
         let own = own.map_err(|error| FetchFault::Refused(error.to_string()))?;
-        PartsFetch::new(&self.connections, request, own).run(fetched).await
+        let begin =
+            |connection, wanted, plan| self.begin_parts(connection, wanted, plan, request.deadline);
+        PartsFetch::new(&self.connections, request, own, &begin).run(fetched).await
+    }
+
+    /// Fetches the parts of blocks over a connection.
+    fn begin_parts<'a>(
+        &'a self,
+        connection: Connection,
+        wanted: &'a [SequenceHash],
+        plan: Arc<PartPlan>,
+        deadline: Instant,
+    ) -> Result<Box<dyn PartStream + 'a>, FetchFault> {
+        #[cfg(feature = "nixl")]
+        if let Some(reads) = &self.reads {
+            let loans = Loans::new(connection, wanted, deadline)?;
+            return Ok(Box::new(Staged::new(loans, reads, plan)));
+        }
+        let answers = Answers::new(connection, wanted, deadline)?;
+        Ok(Box::new(Sent::new(answers, plan)))
     }
 
     /// Counts why a fetch from a peer stopped.

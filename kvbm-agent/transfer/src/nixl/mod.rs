@@ -13,4 +13,4 @@ mod reads;
 
 pub use kvasir_memory::nixl::NixlError;
 pub use options::NixlOptions;
-pub(crate) use reads::{Reading, Reads};
+pub(crate) use reads::{Pieces, Place, Reading, Reads};

@@ -1,10 +1,14 @@
 use crate::backend::FetchFault;
-use crate::limits::{AGENTS_ENDING_MAX, READ_PEERS_MAX, READ_POLL_INTERVAL, READS_WAITING_MAX};
-use kvasir_memory::Arena;
+use crate::limits::{
+    AGENTS_ENDING_MAX, READ_BLOCKS_MAX, READ_BYTES_MAX, READ_PEERS_MAX, READ_POLL_INTERVAL,
+    READS_WAITING_MAX, STAGED_BLOCK_BYTES_MAX, STAGED_SIZES_MAX, STAGING_ALIGNMENT,
+};
 use kvasir_memory::nixl::{
     Agent, Direction, Far, Library, NixlError, Peer, Piece, Plugin, Progress, TransferId,
 };
+use kvasir_memory::{Arena, SlotLayout, StorageAllocator, SystemAllocator, WriteSlot};
 use kvasir_tiers::manager::Detached;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -13,13 +17,24 @@ use std::thread::{Builder, JoinHandle};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-type Pieces = Vec<Piece<Detached>>;
+pub(crate) type Pieces = Vec<Piece<Place>>;
 type Answer = Result<Pieces, FetchFault>;
+
+/// What NIXL reads into.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// A slot of the arena whose blocks sessions register.
+    Slot(Detached),
+    /// A slot of [`Reads::stage`]. All pieces of a transfer are of one size then.
+    Staged,
+}
 
 /// A transfer to be started.
 #[derive(Debug)]
 struct Read {
     metadata: Vec<u8>,
+    /// The arena of staged pieces.
+    staging: Option<Arc<Arena>>,
     pieces: Pieces,
     deadline: Instant,
     done: oneshot::Sender<Answer>,
@@ -30,6 +45,8 @@ struct Read {
 pub(crate) struct Reads {
     /// None once the thread is to end.
     reads: Option<SyncSender<Read>>,
+    /// Memory for blocks of other layouts, by the bytes of a block.
+    staging: Mutex<BTreeMap<usize, Arc<Arena>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -67,7 +84,40 @@ impl Reads {
             tracing::error!(%error, "the thread for NIXL can't be started");
             NixlError::Call { call: "thread", why: "the system has no further thread" }
         })?;
-        Ok(Self { reads: Some(reads), thread: Some(thread) })
+        Ok(Self { reads: Some(reads), staging: Mutex::default(), thread: Some(thread) })
+    }
+
+    /// Slots for up to `count` blocks of a size that slots here do not have, at least one.
+    pub(crate) fn stage(&self, bytes: usize, count: usize) -> Result<Vec<WriteSlot>, FetchFault> {
+        let arena = self.staging(bytes)?;
+        let free = (0..arena.layout().slots).filter_map(|slot| arena.write(slot).ok());
+        let slots: Vec<_> = free.take(count).collect();
+        if slots.is_empty() {
+            let text = "all memory for blocks of other layouts is in use: retry later";
+            return Err(FetchFault::Unavailable(text.to_owned()));
+        }
+        Ok(slots)
+    }
+
+    fn staging(&self, bytes: usize) -> Result<Arc<Arena>, FetchFault> {
+        if !(1..=STAGED_BLOCK_BYTES_MAX).contains(&bytes) {
+            let text = format!(
+                "its blocks have {bytes} bytes; those of other layouts may have {STAGED_BLOCK_BYTES_MAX} over NIXL"
+            );
+            return Err(FetchFault::Refused(text));
+        }
+        let mut staging = self.staging.lock();
+        if let Some(arena) = staging.get(&bytes) {
+            return Ok(Arc::clone(arena));
+        }
+        if staging.len() >= STAGED_SIZES_MAX {
+            let text = format!("blocks of {STAGED_SIZES_MAX} other sizes were fetched, the limit");
+            return Err(FetchFault::Unavailable(text));
+        }
+        let slots = (READ_BYTES_MAX / bytes).clamp(1, READ_BLOCKS_MAX);
+        let arena = arena_of(bytes, slots)?;
+        staging.insert(bytes, Arc::clone(&arena));
+        Ok(arena)
     }
 
     /// Hands a transfer over to the thread.
@@ -78,7 +128,9 @@ impl Reads {
         deadline: Instant,
     ) -> Result<Reading, FetchFault> {
         let (done, reading) = oneshot::channel();
-        let read = Read { metadata: metadata.to_vec(), pieces, deadline, done };
+        let staged = pieces.first().filter(|piece| matches!(piece.with, Place::Staged));
+        let staging = staged.map(|piece| self.staging(piece.slot.block_bytes())).transpose()?;
+        let read = Read { metadata: metadata.to_vec(), staging, pieces, deadline, done };
         let sent = self.reads.as_ref().map(|reads| reads.try_send(read));
         match sent {
             Some(Ok(())) => Ok(Reading(reading)),
@@ -100,6 +152,18 @@ impl Drop for Reads {
     }
 }
 
+/// Memory of this process alone.
+fn arena_of(block_bytes: usize, slots: usize) -> Result<Arc<Arena>, FetchFault> {
+    let refused = |error: &dyn ToString| FetchFault::Unavailable(error.to_string());
+    let slots = u32::try_from(slots).unwrap_or(u32::MAX);
+    let layout = SlotLayout::aligned(block_bytes, STAGING_ALIGNMENT, slots);
+    let layout = layout.map_err(|error| refused(&error))?;
+    let bytes = layout.bytes().map_err(|error| refused(&error))?;
+    let region = SystemAllocator.allocate(bytes, STAGING_ALIGNMENT);
+    let region = region.map_err(|error| refused(&error))?;
+    Arena::new(region, layout).map_err(|error| refused(&error))
+}
+
 /// A transfer that runs.
 #[derive(Debug)]
 struct Flight {
@@ -111,7 +175,9 @@ struct Flight {
 /// An agent with its transfers and the peers that it knows.
 #[derive(Debug)]
 struct Generation {
-    agent: Agent<Detached>,
+    agent: Agent<Place>,
+    /// Registered staging memory.
+    staging: Vec<Arc<Arena>>,
     peers: BTreeMap<Vec<u8>, Peer>,
     flights: Vec<Flight>,
     /// It keeps slots that only its end frees: nothing new is begun.
@@ -138,8 +204,8 @@ impl Agents {
         self.made += 1;
         let mut agent = Agent::new(&self.library, &name, &self.plugin)?;
         agent.register(&self.arena)?;
-        let (peers, flights) = (BTreeMap::new(), Vec::new());
-        Ok(Generation { agent, peers, flights, is_spoiled: false })
+        let (peers, flights, staging) = (BTreeMap::new(), Vec::new(), Vec::new());
+        Ok(Generation { agent, staging, peers, flights, is_spoiled: false })
     }
 
     fn run(mut self, reads: &Receiver<Read>) {
@@ -162,12 +228,13 @@ impl Agents {
 
     /// Starts a transfer, or tells why not.
     fn begin(&mut self, read: Read) {
-        let Read { metadata, pieces, deadline, done } = read;
+        let Read { metadata, staging, pieces, deadline, done } = read;
         if done.is_closed() {
             return;
         }
         let id = self.generation(&metadata).and_then(|at| {
-            let id = at.start(&metadata, pieces).map_err(|error| lost(&error))?;
+            let started = at.stage(staging).and_then(|()| at.start(&metadata, pieces));
+            let id = started.map_err(|error| lost(&error))?;
             Ok((at, id))
         });
         match id {
@@ -204,6 +271,16 @@ impl Agents {
 }
 
 impl Generation {
+    /// Registers staging memory once.
+    fn stage(&mut self, staging: Option<Arc<Arena>>) -> Result<(), NixlError> {
+        let new = staging.filter(|arena| !self.staging.iter().any(|at| Arc::ptr_eq(at, arena)));
+        if let Some(arena) = new {
+            self.agent.register(&arena)?;
+            self.staging.push(arena);
+        }
+        Ok(())
+    }
+
     fn start(&mut self, metadata: &[u8], pieces: Pieces) -> Result<TransferId, NixlError> {
         let peer = match self.peers.get(metadata) {
             Some(peer) => peer,

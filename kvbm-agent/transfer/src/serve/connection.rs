@@ -246,11 +246,6 @@ impl<'a> Connection<'a> {
                 refused("this agent lends no blocks: its backend is not NIXL".to_owned()).into()
             );
         }
-        if self.exchange != Exchange::Whole {
-            return Err(
-                refused("only agents with the same layout are lent blocks".to_owned()).into()
-            );
-        }
         if !self.loans.has_room() {
             let text = format!("{LOANS_AHEAD_MAX} loans are not returned yet, the limit");
             return Err(refused(text).into());

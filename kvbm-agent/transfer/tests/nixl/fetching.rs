@@ -7,7 +7,7 @@ use kvasir_process::access::Guard;
 use kvasir_tiers::manager::KvBlockManager;
 use kvasir_transfer::limits::{REQUEST_BLOCKS_MAX, UNTAKEN_TIMEOUT, VERSION};
 use kvasir_transfer::wire::{Fault, Fetch, FrameReader, Hello, Message, Return};
-use kvasir_transfer::{FetchFault, NixlOptions};
+use kvasir_transfer::{BlockDescription, FetchFault, NixlOptions};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +22,12 @@ pub fn options() -> NixlOptions {
 }
 
 pub async fn serving(manager: &KvBlockManager) -> Serving {
-    let (guard, nixl) = (Guard::default(), options());
-    Serving::lending(manager, UNTAKEN_TIMEOUT, guard, Some(&nixl)).await
+    serving_described(manager, description(manager.block_bytes())).await
+}
+
+pub async fn serving_described(manager: &KvBlockManager, blocks: BlockDescription) -> Serving {
+    let port = (UNTAKEN_TIMEOUT, Guard::default());
+    Serving::described(manager, blocks, port, Some(&options())).await
 }
 
 pub fn fetching(manager: Arc<KvBlockManager>) -> Fetching {

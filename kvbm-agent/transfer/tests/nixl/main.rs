@@ -12,7 +12,10 @@ mod fetching;
 #[path = "../../../memory/tests/nixl/found.rs"]
 mod found;
 mod killed;
+mod parts;
 #[path = "../peers/place.rs"]
 #[expect(dead_code, reason = "the tests over TCP use more of it")]
 mod place;
+#[path = "../peers/ranks.rs"]
+mod ranks;
 mod refused;

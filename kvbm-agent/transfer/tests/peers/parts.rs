@@ -26,8 +26,8 @@ struct Source {
 async fn owner(rank: &Rank, memory: Memory, blocks: &[BlockIdentity]) -> Source {
     let manager = rank.manager(memory, blocks.len().max(1) as u32);
     save_bytes(&manager, blocks, |block| rank.bytes_of(block));
-    let (described, guard) = (rank.description(), Guard::default());
-    let serving = Serving::described(&manager, described, UNTAKEN_TIMEOUT, guard).await;
+    let port = (UNTAKEN_TIMEOUT, Guard::default());
+    let serving = Serving::described(&manager, rank.description(), port, None).await;
     Source { address: serving.address, serving, _manager: manager }
 }
 

@@ -5,7 +5,7 @@ use crate::place::{Fetching, Memory, free_and_active, prompt, verified_bytes};
 use crate::ranks::{BY_LAYER, CONTIGUOUS, Rank};
 use kvasir_blocks::BlockIdentity;
 use kvasir_transfer::wire::{Fault, Header, Kind};
-use kvasir_transfer::{BlockDescription, FetchFault, FetchedParts, TransferBackend};
+use kvasir_transfer::{BlockDescription, FetchFault, FetchedParts};
 use std::time::Duration;
 use tokio::join;
 

@@ -172,30 +172,11 @@ pub struct Serving {
 impl Serving {
     pub async fn start(manager: &KvBlockManager, untaken: Duration, guard: Guard) -> Self {
         let blocks = description(manager.block_bytes());
-        Self::described(manager, blocks, untaken, guard).await
+        Self::described(manager, blocks, (untaken, guard), None).await
     }
 
-    /// The same; with options, it lends blocks by NIXL.
-    pub async fn lending(
-        manager: &KvBlockManager,
-        untaken: Duration,
-        guard: Guard,
-        nixl: Option<&NixlOptions>,
-    ) -> Self {
-        let blocks = description(manager.block_bytes());
-        Self::start_with(manager, blocks, (untaken, guard), nixl).await
-    }
-
+    /// The same, with a description of its blocks; with options, it lends them by NIXL.
     pub async fn described(
-        manager: &KvBlockManager,
-        blocks: BlockDescription,
-        untaken: Duration,
-        guard: Guard,
-    ) -> Self {
-        Self::start_with(manager, blocks, (untaken, guard), None).await
-    }
-
-    async fn start_with(
         manager: &KvBlockManager,
         blocks: BlockDescription,
         (untaken, guard): (Duration, Guard),

@@ -1,0 +1,114 @@
+//! Parts of blocks, from owners with another layout.
+
+use super::answers::{Answers, of_wire};
+use super::connection::Connection;
+use crate::backend::FetchFault;
+use crate::convert::PartPlan;
+use crate::limits::RECEIVE_BYTES_MAX;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use kvasir_blocks::BlockIdentity;
+use kvasir_tiers::manager::Filling;
+use kvasir_tiers::{Checksum, Summing};
+use std::sync::Arc;
+
+/// The parts of an owner's blocks, in the order in which they were asked for.
+pub(super) trait PartStream: Send {
+    /// Asks for blocks, so that the owner begins. If that fails, so does the receipt of the first part.
+    fn ask(&mut self) -> BoxFuture<'_, ()>;
+
+    /// Writes the verified part of the next block into its slot, and returns what the block is. After an error, some of the part
+    /// may be there.
+    fn next<'b>(
+        &'b mut self,
+        slot: &'b mut Filling,
+        piece: &'b mut Vec<u8>,
+    ) -> BoxFuture<'b, Result<BlockIdentity, FetchFault>>;
+
+    /// Whether the owner's set has ended: its bytes are worth nothing.
+    fn is_fenced(&self) -> bool;
+
+    /// The connection, if it may be used again after this result.
+    fn close<'b>(
+        self: Box<Self>,
+        ended: &'b Result<(), FetchFault>,
+    ) -> BoxFuture<'b, Option<Connection>>
+    where
+        Self: 'b;
+}
+
+/// Parts that the owner sends.
+pub(super) struct Sent<'a> {
+    answers: Answers<'a>,
+    plan: Arc<PartPlan>,
+}
+
+impl<'a> Sent<'a> {
+    pub(super) const fn new(answers: Answers<'a>, plan: Arc<PartPlan>) -> Self {
+        Self { answers, plan }
+    }
+
+    async fn receive(
+        &mut self,
+        slot: &mut Filling,
+        piece: &mut Vec<u8>,
+    ) -> Result<BlockIdentity, FetchFault> {
+        let short = || FetchFault::Lost("the answer is short".to_owned());
+        let head = self.answers.next().await?.ok_or_else(short)?;
+        let identity = head.identity().map_err(of_wire)?;
+        let (mut scatter, mut summing) = (self.plan.scatter(), Summing::new());
+        let mut lacks = self.plan.bytes();
+        piece.resize(lacks.min(RECEIVE_BYTES_MAX), 0);
+        while lacks > 0 {
+            let room = piece.len().min(lacks);
+            let room = piece.get_mut(..room).unwrap_or_default();
+            let count = self.answers.reader().payload(room).await.map_err(of_wire)?;
+            let came = room.get(..count).unwrap_or_default();
+            summing.update(came);
+            let placed = scatter.place(came, |offset, bytes| slot.write(offset, bytes));
+            placed.map_err(|error| FetchFault::Corrupt(error.to_string()))?;
+            lacks -= count;
+        }
+        let (stated, found) = (Checksum(head.checksum), summing.seal(head.sequence));
+        if stated != found {
+            let text = format!("the part adds up to {found}, and the peer states {stated}");
+            return Err(FetchFault::Corrupt(text));
+        }
+        Ok(identity)
+    }
+}
+
+impl PartStream for Sent<'_> {
+    fn ask(&mut self) -> BoxFuture<'_, ()> {
+        async { drop(self.answers.ask().await) }.boxed()
+    }
+
+    fn next<'b>(
+        &'b mut self,
+        slot: &'b mut Filling,
+        piece: &'b mut Vec<u8>,
+    ) -> BoxFuture<'b, Result<BlockIdentity, FetchFault>> {
+        self.receive(slot, piece).boxed()
+    }
+
+    fn is_fenced(&self) -> bool {
+        self.answers.is_fenced()
+    }
+
+    fn close<'b>(
+        mut self: Box<Self>,
+        ended: &'b Result<(), FetchFault>,
+    ) -> BoxFuture<'b, Option<Connection>>
+    where
+        Self: 'b,
+    {
+        async move {
+            // What says that the answer is over is still to be read.
+            if ended.is_ok() && !matches!(self.answers.next().await, Ok(None)) {
+                return None;
+            }
+            self.answers.into_clean(ended)
+        }
+        .boxed()
+    }
+}

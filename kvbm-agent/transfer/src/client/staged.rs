@@ -1,0 +1,154 @@
+//! Parts of blocks that an owner with another layout lends: NIXL reads whole blocks into memory that nothing else uses.
+
+use super::answers::of_wire;
+use super::connection::Connection;
+use super::loans::Loans;
+use super::sent::PartStream;
+use crate::backend::FetchFault;
+use crate::convert::PartPlan;
+use crate::nixl::{Pieces, Place, Reads};
+use crate::wire::{BlockHead, Lent};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use kvasir_blocks::BlockIdentity;
+use kvasir_memory::nixl::Piece;
+use kvasir_tiers::manager::Filling;
+use kvasir_tiers::{Checksum, Summing};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tokio::task::spawn_blocking;
+
+/// Parts of blocks that are lent.
+pub(super) struct Staged<'a> {
+    loans: Loans<'a>,
+    reads: &'a Reads,
+    plan: Arc<PartPlan>,
+    /// The loan, and how many of its blocks were read.
+    lent: Option<(Arc<Lent>, usize)>,
+    /// Verified parts that were not used yet.
+    ready: VecDeque<(BlockHead, Vec<u8>)>,
+}
+
+impl<'a> Staged<'a> {
+    pub(super) const fn new(loans: Loans<'a>, reads: &'a Reads, plan: Arc<PartPlan>) -> Self {
+        Self { loans, reads, plan, lent: None, ready: VecDeque::new() }
+    }
+
+    /// The next block's part; none once all were there.
+    async fn part(&mut self) -> Result<Option<(BlockHead, Vec<u8>)>, FetchFault> {
+        loop {
+            if let Some(ready) = self.ready.pop_front() {
+                return Ok(Some(ready));
+            }
+            match self.lent.take() {
+                Some((lent, read)) if read < lent.blocks.len() => {
+                    // It is given back if this fails.
+                    self.lent = Some((Arc::clone(&lent), read));
+                    let count = self.read_on(&lent, read).await?;
+                    self.lent = Some((lent, read + count));
+                }
+                Some((lent, _)) => self.loans.give_back(&lent).await??,
+                None => match self.loans.next().await? {
+                    Some(lent) => self.lent = Some((Arc::new(lent), 0)),
+                    None => return Ok(None),
+                },
+            }
+        }
+    }
+
+    /// Reads and verifies some further blocks of a loan, and returns how many.
+    async fn read_on(&mut self, lent: &Lent, read: usize) -> Result<usize, FetchFault> {
+        let blocks = lent.blocks.get(read..).unwrap_or_default();
+        let bytes = self.loans.block_bytes();
+        let slots = self.reads.stage(bytes, blocks.len())?;
+        let count = slots.len();
+        let mut pieces = Vec::with_capacity(count);
+        for (block, slot) in blocks.iter().zip(slots) {
+            let at = self.loans.place(block, bytes)?;
+            pieces.push(Piece { slot, at, with: Place::Staged });
+        }
+        let pieces = self.loans.read(self.reads, pieces)?.wait().await?;
+        let heads: Vec<_> = blocks.iter().take(count).map(|block| block.head.clone()).collect();
+        let plan = Arc::clone(&self.plan);
+        let parts = spawn_blocking(move || gather(&plan, heads, pieces)).await;
+        // A panic is in the log.
+        let parts = parts.map_err(|_panic| FetchFault::Lost("the agent failed".to_owned()))?;
+        self.ready.extend(parts?);
+        Ok(count)
+    }
+
+    async fn place(&mut self, slot: &mut Filling) -> Result<BlockIdentity, FetchFault> {
+        let short = || FetchFault::Lost("the answer is short".to_owned());
+        let (head, part) = self.part().await?.ok_or_else(short)?;
+        let identity = head.identity().map_err(of_wire)?;
+        let placed = self.plan.scatter().place(&part, |offset, bytes| slot.write(offset, bytes));
+        placed.map_err(|error| FetchFault::Corrupt(error.to_string()))?;
+        Ok(identity)
+    }
+
+    /// Returns all that is lent.
+    async fn give_all_back(&mut self) -> Result<(), FetchFault> {
+        if let Some((lent, _)) = self.lent.take() {
+            let _why_short = self.loans.give_back(&lent).await?;
+        }
+        self.loans.give_all_back().await
+    }
+}
+
+/// Verifies blocks as their owner has them, and takes out the part that is needed here.
+fn gather(
+    plan: &PartPlan,
+    heads: Vec<BlockHead>,
+    pieces: Pieces,
+) -> Result<Vec<(BlockHead, Vec<u8>)>, FetchFault> {
+    let mut block = Vec::new();
+    let parts = heads.into_iter().zip(pieces).map(|(head, piece)| {
+        let slot = piece.slot.into_read();
+        block.resize(slot.block_bytes(), 0);
+        slot.read(0, &mut block).map_err(|error| FetchFault::Corrupt(error.to_string()))?;
+        let mut summing = Summing::new();
+        summing.update(&block);
+        let (stated, found) = (Checksum(head.checksum), summing.seal(head.sequence));
+        if stated != found {
+            let text = format!("the block adds up to {found}, and the peer states {stated}");
+            return Err(FetchFault::Corrupt(text));
+        }
+        let mut part = Vec::new();
+        plan.gather(&block, &mut part);
+        Ok((head, part))
+    });
+    parts.collect()
+}
+
+impl PartStream for Staged<'_> {
+    fn ask(&mut self) -> BoxFuture<'_, ()> {
+        async { drop(self.loans.ask().await) }.boxed()
+    }
+
+    fn next<'b>(
+        &'b mut self,
+        slot: &'b mut Filling,
+        _piece: &'b mut Vec<u8>,
+    ) -> BoxFuture<'b, Result<BlockIdentity, FetchFault>> {
+        self.place(slot).boxed()
+    }
+
+    fn is_fenced(&self) -> bool {
+        self.loans.is_fenced()
+    }
+
+    fn close<'b>(
+        mut self: Box<Self>,
+        ended: &'b Result<(), FetchFault>,
+    ) -> BoxFuture<'b, Option<Connection>>
+    where
+        Self: 'b,
+    {
+        async move {
+            // Else the connection is closed, and the owner keeps what is lent for a while.
+            self.give_all_back().await.ok()?;
+            self.loans.into_clean(ended)
+        }
+        .boxed()
+    }
+}

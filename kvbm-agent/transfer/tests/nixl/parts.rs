@@ -1,0 +1,92 @@
+//! Blocks of owners with other layouts: NIXL reads them whole, and what is needed of them becomes a block here.
+
+use crate::fetching::{options, serving_described, until};
+use crate::place::{
+    Fetching, Memory, Serving, free_and_active, prompt, save_bytes, verified_bytes,
+};
+use crate::ranks::{BY_LAYER, BY_OUTER, CONTIGUOUS, Rank};
+use kvasir_blocks::{BlockIdentity, LayoutForm};
+use kvasir_tiers::manager::KvBlockManager;
+use kvasir_transfer::FetchFault;
+use kvasir_transfer::limits::REQUEST_BLOCKS_MAX;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// An agent that has blocks of its rank.
+struct Source {
+    manager: Arc<KvBlockManager>,
+    serving: Serving,
+}
+
+async fn owner(rank: &Rank, memory: Memory, blocks: &[BlockIdentity]) -> Source {
+    let manager = rank.manager(memory, blocks.len() as u32);
+    save_bytes(&manager, blocks, |block| rank.bytes_of(block));
+    let serving = serving_described(&manager, rank.description()).await;
+    Source { manager, serving }
+}
+
+async fn owners(size: u32, form: LayoutForm, blocks: &[BlockIdentity]) -> Vec<Source> {
+    let mut owners = Vec::new();
+    for rank in 0..size {
+        owners.push(owner(&Rank::of(rank, size, form), Memory::Private, blocks).await);
+    }
+    owners
+}
+
+fn fetching(rank: &Rank, slots: u32) -> Fetching {
+    Fetching::over(rank.manager(Memory::Shared, slots), rank.description(), Some(&options()))
+}
+
+fn addresses(owners: &[Source]) -> Vec<SocketAddr> {
+    owners.iter().map(|owner| owner.serving.address).collect()
+}
+
+/// Nothing is lent any more.
+async fn stop(owners: Vec<Source>) {
+    for Source { manager, serving } in owners {
+        until("a loan is left", || free_and_active(&manager).1 == 0).await;
+        serving.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn four_ranks_become_eight_and_back() {
+    // More than one request.
+    let blocks = prompt(1, REQUEST_BLOCKS_MAX as u64 + 3);
+    for (from, to, form) in [(4, 8, BY_LAYER), (8, 4, BY_OUTER), (2, 1, CONTIGUOUS)] {
+        let sources = owners(from, CONTIGUOUS, &blocks).await;
+        for number in [0, to - 1] {
+            let rank = Rank::of(number, to, form);
+            let into = fetching(&rank, blocks.len() as u32);
+            assert_eq!(into.backend.name(), "nixl");
+            let fetched = into.fetch_parts(&addresses(&sources), &blocks).await;
+            assert_eq!((fetched.blocks.len(), fetched.stopped), (blocks.len(), None));
+            drop(fetched.blocks);
+            let verified = verified_bytes(&into.manager, &blocks, |at| rank.bytes_of(at));
+            assert_eq!(verified, blocks.len());
+        }
+        stop(sources).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_owner_lacks_stops_all_unless_another_one_has_it() {
+    let (blocks, whole) = (prompt(1, 6), Rank::of(0, 1, CONTIGUOUS));
+    let halves = [0, 1].map(|rank| Rank::of(rank, 2, BY_LAYER));
+    let left = owner(&halves[0], Memory::Private, &blocks).await;
+    let short = owner(&halves[1], Memory::Private, &blocks[..4]).await;
+    let long = owner(&halves[1], Memory::Shared, &blocks).await;
+    let into = fetching(&whole, 8);
+    let peers = [&left, &short, &long].map(|owner| owner.serving.address);
+    let fetched = into.fetch_parts(&peers[..2], &blocks).await;
+    assert_eq!((fetched.blocks.len(), fetched.stopped), (4, Some(FetchFault::Missing)));
+    drop(fetched.blocks);
+    let into = fetching(&whole, 8);
+    let fetched = into.fetch_parts(&peers, &blocks).await;
+    assert_eq!((fetched.blocks.len(), fetched.stopped), (6, None));
+    let came: Vec<_> = fetched.peers.iter().map(|peer| peer.blocks).collect();
+    assert_eq!(came, [6, 4, 2]);
+    drop(fetched.blocks);
+    assert_eq!(verified_bytes(&into.manager, &blocks, |block| whole.bytes_of(block)), 6);
+    stop(vec![left, short, long]).await;
+}
