@@ -4,7 +4,6 @@ use futures::future::BoxFuture;
 use kvasir_proto::types::SequenceHash;
 use kvasir_tiers::manager::{Filled, Session};
 use std::fmt;
-use std::future::ready;
 use tokio::time::Instant;
 
 /// A backend that copies blocks from another agent's memory into this one's.
@@ -19,13 +18,7 @@ pub trait TransferBackend: fmt::Debug + Send + Sync {
     /// Fetches the leading blocks whose parts several peers have, which split heads or lay out blocks in another way. Peers that
     /// hold different parts are all needed; of those that hold the same, one is asked, and the next one if it fails. Else as
     /// [`fetch`](Self::fetch).
-    fn fetch_parts<'a>(&'a self, request: PartsRequest<'a>) -> BoxFuture<'a, FetchedParts> {
-        let mut fetched = FetchedParts::of(request.peers.len());
-        (0..request.peers.len()).for_each(|peer| fetched.ask(peer));
-        let text = format!("{} does not convert blocks", self.name());
-        fetched.end(Err(FetchFault::Refused(text)));
-        Box::pin(ready(fetched))
-    }
+    fn fetch_parts<'a>(&'a self, request: PartsRequest<'a>) -> BoxFuture<'a, FetchedParts>;
 
     /// Closes idle connections.
     fn close_idle(&self);

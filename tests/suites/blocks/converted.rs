@@ -121,9 +121,10 @@ impl Fleet {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
         let socket = self.socket(&rank).display().to_string();
         let index = format!("http://{}", self.index.addresses.grpc);
+        let block_size = BLOCK_SIZE.to_string();
         let mut flags = [
             ["--model", MODEL],
-            ["--block-size", &BLOCK_SIZE.to_string()],
+            ["--block-size", &block_size],
             ["--indexers", &index],
             ["--heartbeat-interval", "500ms"],
             ["--blocks-host-bytes", "256KiB"],

@@ -81,7 +81,7 @@ impl<'a, 'b> Borrowing<'a, 'b> {
         for (block, slot) in now.iter().zip(slots) {
             let at = self.loans.place(block, self.slots.block_bytes())?;
             let (slot, detached) = slot.detach().ok_or_else(no_slot)?;
-            pieces.push(Piece { slot, at, with: Place::Slot(detached) });
+            pieces.push(Piece { slot, at, with: Place::Slot(Box::new(detached)) });
         }
         let reading = self.loans.read(self.reads, pieces)?;
         let heads = now.iter().map(|block| block.head.clone()).collect();

@@ -2,9 +2,9 @@
 
 use super::config::ClientConfig;
 use super::tcp::TcpBackend;
-use crate::backend::{FetchRequest, Fetched, TransferBackend};
+use crate::backend::{FetchRequest, Fetched, FetchedParts, PartsRequest, TransferBackend};
 use crate::counters::TransferCounters;
-use crate::nixl::{NixlError, NixlOptions};
+use crate::nixl::{NixlError, NixlOptions, agent_name};
 use futures::future::BoxFuture;
 use kvasir_blocks::sets::BlockSetRegistry;
 use kvasir_memory::Arena;
@@ -27,7 +27,7 @@ impl NixlBackend {
         arena: &Arc<Arena>,
         options: &NixlOptions,
     ) -> Result<Self, NixlError> {
-        let name = format!("{}-{}-reader", config.worker.as_str(), registry.epoch());
+        let name = agent_name(config.worker.as_str(), registry.epoch(), "reader");
         let reads = options.reads(&name, arena)?;
         let backend = TcpBackend::new(config, registry, counters).with_reads(reads);
         Ok(Self(backend))
@@ -41,6 +41,10 @@ impl TransferBackend for NixlBackend {
 
     fn fetch<'a>(&'a self, request: FetchRequest<'a>) -> BoxFuture<'a, Fetched> {
         self.0.fetch(request)
+    }
+
+    fn fetch_parts<'a>(&'a self, request: PartsRequest<'a>) -> BoxFuture<'a, FetchedParts> {
+        self.0.fetch_parts(request)
     }
 
     fn close_idle(&self) {

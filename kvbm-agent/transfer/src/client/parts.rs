@@ -76,7 +76,7 @@ impl<'a> PartsFetch<'a> {
     /// Fetches until all blocks are received, or a fault stops it.
     pub(super) async fn run(&self, fetched: &mut FetchedParts) -> Result<(), FetchFault> {
         let groups = self.groups(fetched).await;
-        let mut ended = Err(self.unreached(fetched));
+        let mut ended = Err(Self::unreached(fetched));
         for mut group in groups {
             ended = self.run_group(&mut group, fetched).await;
             self.put_back(group, &ended).await;
@@ -88,10 +88,10 @@ impl<'a> PartsFetch<'a> {
     }
 
     /// Why no owner is asked, if none is.
-    fn unreached(&self, fetched: &FetchedParts) -> FetchFault {
-        let stopped = fetched.peers.iter().filter_map(|peer| peer.stopped.clone());
+    fn unreached(fetched: &FetchedParts) -> FetchFault {
+        let mut stopped = fetched.peers.iter().filter_map(|peer| peer.stopped.clone());
         let is_needed = |fault: &FetchFault| !matches!(fault, FetchFault::NotNeeded { .. });
-        stopped.filter(is_needed).next().unwrap_or(FetchFault::Missing)
+        stopped.find(is_needed).unwrap_or(FetchFault::Missing)
     }
 
     /// Connects to all peers at the same time, and sorts them by how they split the heads.
@@ -157,8 +157,8 @@ impl<'a> PartsFetch<'a> {
         group: &mut Group<'a>,
         fetched: &mut FetchedParts,
     ) -> Result<(), FetchFault> {
-        if let Some(lane) = group.lanes.iter().find(|lane| lane.candidates.is_empty()) {
-            let Shard { number, count } = lane.shard;
+        let lacks = group.lanes.iter().find(|lane| lane.candidates.is_empty());
+        if let Some(Shard { number, count }) = lacks.map(|lane| lane.shard) {
             let fault = FetchFault::NoOwner { number, count };
             let candidates = group.lanes.iter().flat_map(|lane| &lane.candidates);
             candidates.for_each(|at| fetched.stop(at.peer, fault.clone()));
@@ -173,7 +173,7 @@ impl<'a> PartsFetch<'a> {
                 self.begin(lane, rest, fetched).await;
             }
             // An owner whose set ends before the block is registered is replaced by another one.
-            while let Some(lane) = group.lanes.iter_mut().find(|lane| !lane.is_ready()) {
+            while let Some(lane) = group.lacks() {
                 self.part(lane, rest, (&mut slot, &mut piece), fetched).await?;
             }
             let identity = group.identity()?;
@@ -228,25 +228,39 @@ impl<'a> PartsFetch<'a> {
                 }
                 Err(fault) => fault,
             };
-            let is_stale = matches!(fault, FetchFault::Lost(_) | FetchFault::Fenced);
-            if let Some(source) = lane.source.take() {
-                if source.is_untried && is_stale {
-                    match self.again(lane.shard, peer).await {
-                        Ok(candidate) => {
-                            lane.candidates.push_front(candidate);
-                            continue;
-                        }
-                        Err(other) => fault = other,
-                    }
-                } else if let Some(connection) = source.parts.close(&Err(fault.clone())).await {
-                    self.put_idle(peer, connection);
+            let Some(source) = lane.source.take() else { return Err(fault) };
+            match self.give_up(source, lane.shard, fault).await {
+                Ok(candidate) => {
+                    lane.candidates.push_front(candidate);
+                    fault = FetchFault::Missing;
+                }
+                Err(why) => {
+                    fetched.stop(peer, why.clone());
+                    fault = why;
                 }
             }
-            fetched.stop(peer, fault.clone());
             if fault.is_ours() {
                 return Err(fault);
             }
         }
+    }
+
+    /// Ends a source that has failed. Returns a new connection to the same owner if the old one was only out of date.
+    async fn give_up(
+        &self,
+        source: Source<'a>,
+        shard: Shard,
+        fault: FetchFault,
+    ) -> Result<Candidate, FetchFault> {
+        let Source { peer, parts, is_untried, .. } = source;
+        if is_untried && matches!(fault, FetchFault::Lost(_) | FetchFault::Fenced) {
+            return self.again(shard, peer).await;
+        }
+        let ended = Err(fault.clone());
+        if let Some(connection) = parts.close(&ended).await {
+            self.put_idle(peer, connection);
+        }
+        Err(fault)
     }
 
     fn source(
@@ -275,7 +289,12 @@ impl<'a> PartsFetch<'a> {
     }
 }
 
-impl Group<'_> {
+impl<'a> Group<'a> {
+    /// A lane whose part of the block is not there.
+    fn lacks(&mut self) -> Option<&mut Lane<'a>> {
+        self.lanes.iter_mut().find(|lane| !lane.is_ready())
+    }
+
     /// With the lanes that blocks with the heads `own` need.
     fn new(own: Shard, count: u32) -> Self {
         let lane = |number| Lane {

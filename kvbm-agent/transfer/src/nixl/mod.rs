@@ -13,4 +13,5 @@ mod reads;
 
 pub use kvasir_memory::nixl::NixlError;
 pub use options::NixlOptions;
+pub(crate) use options::agent_name;
 pub(crate) use reads::{Pieces, Place, Reading, Reads};

@@ -4,7 +4,9 @@ use crate::exposed::Exposed;
 use kvasir_memory::Arena;
 use kvasir_memory::nixl::{Library, NixlError, Plugin};
 use std::path::PathBuf;
+use std::process;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How NIXL is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,4 +37,11 @@ impl NixlOptions {
     pub(crate) fn reads(&self, name: &str, arena: &Arc<Arena>) -> Result<Reads, NixlError> {
         Reads::start(Library::load(&self.library)?, name, self.plugin(), Arc::clone(arena))
     }
+}
+
+/// A name for NIXL's agents that no other one has: a peer takes equal names for the same agent.
+pub(crate) fn agent_name(worker: &str, epoch: u64, role: &str) -> String {
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    format!("{worker}-{epoch}-{}-{number}-{role}", process::id())
 }

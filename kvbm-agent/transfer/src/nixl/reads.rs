@@ -24,7 +24,7 @@ type Answer = Result<Pieces, FetchFault>;
 #[derive(Debug)]
 pub(crate) enum Place {
     /// A slot of the arena whose blocks sessions register.
-    Slot(Detached),
+    Slot(Box<Detached>),
     /// A slot of [`Reads::stage`]. All pieces of a transfer are of one size then.
     Staged,
 }

@@ -7,7 +7,7 @@ use crate::counters::TransferCounters;
 use crate::exposed::Exposed;
 use crate::limits::{HELLO_TIMEOUT, IDLE_TIMEOUT, LOANS_MAX, SERVED_CONNECTIONS_MAX};
 #[cfg(feature = "nixl")]
-use crate::nixl::{NixlError, NixlOptions};
+use crate::nixl::{NixlError, NixlOptions, agent_name};
 use kvasir_blocks::LayoutConfig;
 use kvasir_blocks::layout::LayoutForm;
 use kvasir_blocks::sets::{
@@ -83,7 +83,7 @@ impl Owner {
         counters: Arc<TransferCounters>,
         nixl: &NixlOptions,
     ) -> Result<Self, OwnerError> {
-        let name = format!("{}-{}-owner", config.worker.as_str(), registry.epoch());
+        let name = agent_name(config.worker.as_str(), registry.epoch(), "owner");
         let exposed = nixl.expose(&name, manager.arena())?;
         Self::exposed(config, manager, registry, counters, exposed)
     }
