@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_int};
 use std::fmt;
 use std::fs::File;
-use std::mem;
+use std::mem::{self, ManuallyDrop};
 use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
 use std::slice;
@@ -397,7 +397,8 @@ impl<T> Drop for Agent<T> {
         };
         if status != SUCCESS {
             // It may go on: nothing that it touches is ever freed.
-            mem::forget((left, mem::take(&mut self.arenas), mem::take(&mut self.files)));
+            let kept = (left, mem::take(&mut self.arenas), mem::take(&mut self.files));
+            let _never_dropped = ManuallyDrop::new(kept);
         }
     }
 }
