@@ -48,7 +48,7 @@ impl Peers {
         let client = ClientConfig { worker: worker.clone(), blocks: blocks.clone(), dialer };
         let imports = (registry.clone(), Arc::clone(&counters));
         let backend = backend(client, imports, manager, nixl.clone()).await?;
-        tracing::info!(backend = backend.name(), "blocks come from other agents by it");
+        tracing::info!(backend = backend.name(), "the backend for blocks of other agents");
         let (mut owner, mut port) = (None, None);
         if let Some(at) = at {
             let (listener, bound) = listen("blocks-peer-listen", at).await?;

@@ -111,7 +111,7 @@ fn median(values: &[f64]) -> f64 {
 }
 
 /// Who fetches into memory that is there already.
-fn who_fetches(memory: Memory, sizes: &Sizes, nixl: Option<&NixlOptions>) -> Arc<Fetching> {
+fn fetcher(memory: Memory, sizes: &Sizes, nixl: Option<&NixlOptions>) -> Arc<Fetching> {
     let blocks = description(sizes.block_bytes);
     Arc::new(Fetching::over(warm(memory, sizes), blocks, nixl))
 }
@@ -130,7 +130,7 @@ fn measure(memory: Memory, sizes: &Sizes, nixl: Option<&NixlOptions>) {
     let mut short_speeds = Vec::new();
     for _ in 0..sizes.trials {
         let plain = plain(sizes);
-        let fetching = who_fetches(memory, sizes, nixl);
+        let fetching = fetcher(memory, sizes, nixl);
         // A connection that is there already, as between agents that have met.
         let (none, _) = fetch(&runtime, &fetching, owner.address, &prompt(2, 1));
         assert!(none.blocks.is_empty());
@@ -142,7 +142,7 @@ fn measure(memory: Memory, sizes: &Sizes, nixl: Option<&NixlOptions>) {
         speeds.push(bytes / seconds);
         copies.push(bytes / plain);
         drop((fetched, fetching));
-        let fetching = who_fetches(memory, sizes, nixl);
+        let fetching = fetcher(memory, sizes, nixl);
         let (none, _) = fetch(&runtime, &fetching, owner.address, &prompt(2, 1));
         assert!(none.blocks.is_empty());
         let began = Instant::now();
