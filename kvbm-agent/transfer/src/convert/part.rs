@@ -58,21 +58,21 @@ impl PartPlan {
         let mut pieces: Vec<Piece> = Vec::new();
         let mut sum = 0_usize;
         for op in plan.ops() {
-            let bytes = usize::try_from(op.bytes).map_err(|_too_large| PartError::TooLarge)?;
+            let bytes = usize::try_from(op.bytes).map_err(|_| PartError::TooLarge)?;
             let piece = Piece {
                 from: offset(&from, op.source.allocation, op.source.offset, op.bytes)?,
                 to: offset(&to, op.destination.allocation, op.destination.offset, op.bytes)?,
                 bytes,
             };
             sum = sum.checked_add(bytes).ok_or(PartError::TooLarge)?;
-            // Allocations may touch.
-            if let Some(last) = pieces.last_mut()
-                && last.from + last.bytes == piece.from
-                && last.to + last.bytes == piece.to
-            {
-                last.bytes += bytes;
-            } else {
-                pieces.push(piece);
+            match pieces.last_mut() {
+                // Allocations may touch.
+                Some(last)
+                    if last.from + last.bytes == piece.from && last.to + last.bytes == piece.to =>
+                {
+                    last.bytes += bytes;
+                }
+                _ => pieces.push(piece),
             }
         }
         pieces.shrink_to_fit();
