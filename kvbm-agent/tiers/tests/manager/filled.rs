@@ -78,7 +78,7 @@ async fn padding_is_zero_whoever_fills_a_slot() {
     // Equal blocks have equal bytes.
     session.write(slots[1].slot, 0, &with_padding(&blocks[0], 9).0).expect("room");
     let second = session.commit(slots[1].slot, &commit(&blocks[0])).expect("a block");
-    assert_eq!((second.kind, second.block.checksum), (CommitKind::Existing, sum));
+    assert_eq!((second.kind, second.block.checksum), (CommitKind::Duplicate, sum));
     // What comes from a peer, too, in order or not.
     let (dirty, clean) = with_padding(&blocks[1], 7);
     let mut slot = session.fill(1).expect("a slot").pop().expect("a slot");
