@@ -7,6 +7,7 @@ mod kept;
 mod lost;
 mod peers;
 mod place;
+mod planned;
 mod refusals;
 mod restart;
 mod saved;
