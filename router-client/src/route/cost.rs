@@ -11,7 +11,6 @@
 //! - The overlap is credited by the tier in which a block lies: what lies on disk has to be fetched.
 
 use super::error::{ConfigError, check};
-use super::fetch::FetchCost;
 use std::num::NonZeroU32;
 
 /// What a block of context costs, in blocks of prefill. Attention reads the context of each request in each step: that
@@ -66,6 +65,15 @@ pub struct Prices {
     input_tokens: f64,
     block_size: f64,
     blocks_per_token: f64,
+}
+
+/// What fetching changes in a cost.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct FetchCost {
+    /// Blocks that are fetched.
+    pub blocks: u32,
+    /// Tokens that the rank computes in the time of the fetch.
+    pub tokens: f64,
 }
 
 /// What is known of one request at one worker.

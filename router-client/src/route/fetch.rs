@@ -10,7 +10,7 @@
 //! slower ones where these hold more. It ends where most time is saved. There is no plan unless computing takes
 //! [`FETCH_GAIN_MIN`] times as long.
 
-use super::cost::{TierBlocks, TierCredits};
+use super::cost::{FetchCost, TierBlocks, TierCredits};
 use super::error::{ConfigError, check};
 use kvasir_proto::types::WorkerKey;
 use std::fmt;
@@ -87,15 +87,6 @@ pub struct Fetcher {
     pub own_blocks: u32,
     /// Tokens that it computes a second.
     pub prefill: Rate,
-}
-
-/// What fetching changes in a cost.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct FetchCost {
-    /// Blocks that are fetched.
-    pub blocks: u32,
-    /// Tokens that the rank computes in the time of the fetch.
-    pub tokens: f64,
 }
 
 /// Consecutive blocks from one holder.

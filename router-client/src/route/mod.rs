@@ -36,11 +36,11 @@ pub use active::{
     PromptBlocks, REQUEST_BLOCKS_MAX, REQUEST_ID_BYTES_MAX, REQUEST_LEASE_MAX, REQUEST_TOKENS_MAX,
     RankId, RankLoad, RequestKey, RequestNotes, RouterId, SharedBlocks, Update,
 };
-pub use cost::{Cost, CostConfig, CostInput, Prices, TierBlocks, TierCredits};
+pub use cost::{Cost, CostConfig, CostInput, FetchCost, Prices, TierBlocks, TierCredits};
 pub use error::ConfigError;
 pub use fetch::{
-    FETCH_BLOCKS_MAX, FETCH_GAIN_MIN, FETCH_PEERS_MAX, Fetch, FetchConfig, FetchCost, FetchMeter,
-    FetchPeer, FetchPlan, FetchPlanner, Fetcher, Holder, NoFetch, Rate, Segment,
+    FETCH_BLOCKS_MAX, FETCH_GAIN_MIN, FETCH_PEERS_MAX, Fetch, FetchConfig, FetchMeter, FetchPeer,
+    FetchPlan, FetchPlanner, Fetcher, Holder, NoFetch, Rate, Segment,
 };
 pub use outliers::{OUTLIERS_MAX, OutlierConfig, Outliers};
 pub use queue::{

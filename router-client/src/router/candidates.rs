@@ -110,3 +110,7 @@ impl Candidates for Members<'_> {
         })
     }
 }
+
+#[cfg(test)]
+#[path = "candidates_test.rs"]
+mod candidates_test;

@@ -46,7 +46,7 @@ class Connector:
         return len(found) * self._block_size
 
     def fetch(self, plan: Mapping[str, Any], prompt: Sequence[BlockIdentity]) -> None:
-        """Has the agent fetch what a router plans: a request's `kvasir_fetch`, of its parameters."""
+        """Has the agent fetch what a router plans: `kvasir_fetch` of a request's parameters."""
         wanted = prompt[plan["first_block"] : plan["first_block"] + plan["blocks"]]
         self._session.fetch(plan["peers"], [block.sequence_hash for block in wanted])
 

@@ -13,10 +13,10 @@ from google.protobuf.message import Message
 from kvasir import (
     BusyThresholds,
     Decision,
-    FetchPeer,
-    FetchPlan,
     DecisionReason,
     Engine,
+    FetchPeer,
+    FetchPlan,
     IndexOutcome,
     IndexTrust,
     ModelType,

@@ -1,8 +1,7 @@
 use super::mode::Mode;
 use crate::route::active::RankLoad;
-use crate::route::cost::{TierBlocks, check_weight};
+use crate::route::cost::{FetchCost, TierBlocks, check_weight};
 use crate::route::error::{ConfigError, check};
-use crate::route::fetch::FetchCost;
 use crate::route::trust::Trust;
 use kvasir_proto::convert::{ModelType, Role, WorkerProfile};
 use kvasir_proto::types::{WorkerId, WorkerKey};

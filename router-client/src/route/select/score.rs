@@ -1,9 +1,8 @@
 use super::mode::Mode;
 use super::question::{Candidate, Preferences, Question, Vitals};
 use crate::route::active::RankLoad;
-use crate::route::cost::{Cost, CostConfig, CostInput, Prices, real};
+use crate::route::cost::{Cost, CostConfig, CostInput, FetchCost, Prices, real};
 use crate::route::error::{ConfigError, check};
-use crate::route::fetch::FetchCost;
 use std::time::Duration;
 
 /// How a worker that has just joined is spared: it knows nothing and has nothing to do, so every request would go there.

@@ -122,9 +122,7 @@ class Reservation:
         if self._end is None:
             if not self._is_counted:
                 return None
-            end = self._link.free(
-                self.request_id, failed, cached_tokens, prefill_failed, fetched
-            )
+            end = self._link.free(self.request_id, failed, cached_tokens, prefill_failed, fetched)
             self._end = self._link.tasks.start(end, f"end of request {self.request_id}")
         return await asyncio.shield(self._end)
 
