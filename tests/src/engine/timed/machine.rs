@@ -267,7 +267,8 @@ impl<J: Deref<Target = Job>> Engine<J> {
         while budget > 0 && running.len() + self.receiving.len() < self.options.running_max {
             let Some(mut run) = self.admit(now, &mut load, &mut changes) else { break };
             if let Some(at) = run.fetched_at() {
-                self.cache.allocate(&mut run, run.fetched_tokens(), &mut changes);
+                let tokens = run.fetched_tokens();
+                self.cache.allocate(&mut run, tokens, &mut changes);
                 if at > now {
                     self.receiving.push(Receiving { at, run });
                     continue;
