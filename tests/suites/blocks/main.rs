@@ -7,7 +7,6 @@ mod kept;
 mod lost;
 mod peers;
 mod place;
-mod planned;
 mod refusals;
 mod restart;
 mod saved;

@@ -41,7 +41,7 @@ impl Place {
     /// With a disk of so many blocks.
     pub async fn with_disk(blocks: usize, flags: &[&str]) -> Result<Self> {
         let (folder, index) = (tempfile::tempdir()?, Server::start_anywhere().await?);
-        let mut all = flags_of((&folder, WORKER), &index, blocks);
+        let mut all = flags_of(&folder, &index, blocks);
         all.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let agent = launch(Addresses { grpc: any, http: any }, &all).await?;
@@ -142,27 +142,10 @@ impl Place {
     }
 }
 
-/// An agent of another worker, in a folder of its own.
-pub struct Neighbour {
-    pub folder: TempDir,
-    pub agent: Server,
-}
-
-impl Neighbour {
-    /// Beside the agent of a place, with the same index.
-    pub async fn start(place: &Place, worker: &str) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        let flags = flags_of((&folder, worker), &place.index, DISK_BLOCKS);
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let agent = launch(Addresses { grpc: any, http: any }, &flags).await?;
-        Ok(Self { folder, agent })
-    }
-}
-
-fn flags_of((folder, worker): (&TempDir, &str), index: &Server, disk_blocks: usize) -> Vec<String> {
+fn flags_of(folder: &TempDir, index: &Server, disk_blocks: usize) -> Vec<String> {
     let path = |name: &str| folder.path().join(name).display().to_string();
     [
-        ["--worker-id", worker],
+        ["--worker-id", WORKER],
         ["--model", MODEL],
         ["--block-size", &BLOCK_SIZE.to_string()],
         ["--indexers", &format!("http://{}", index.addresses.grpc)],
