@@ -5,7 +5,7 @@ use kvasir_proto::convert::TooManyBlocks;
 use kvasir_proto::limits::{GRPC_MESSAGE_BYTES_MAX, QUERY_BLOCKS_MAX};
 use kvasir_proto::pb::indexer_client::IndexerClient as Stub;
 use kvasir_proto::pb::{
-    FindMatchesRequest, FindMatchesResponse, ListWorkersRequest, RecordPlacementRequest,
+    FindMatchesRequest, FindMatchesResponse, ListWorkersRequest, RecordPlacementRequest, Tier,
 };
 use kvasir_proto::types::{PartitionKey, WorkerKey};
 use kvasir_tls::Channel;
@@ -76,11 +76,21 @@ impl IndexerClient {
     /// # Errors
     /// As for [`IndexerClient::find`].
     pub async fn find_hashed(&self, prompt: &HashedPrompt) -> Result<Answer, ClientError> {
+        self.find_in(prompt, &[]).await
+    }
+
+    /// [`IndexerClient::find_hashed`] for blocks in these tiers; in all, if there are none.
+    pub(crate) async fn find_in(
+        &self,
+        prompt: &HashedPrompt,
+        tiers: &[Tier],
+    ) -> Result<Answer, ClientError> {
         if prompt.is_short() {
             return Ok(Answer::default());
         }
         check_length(&prompt.local_hashes)?;
-        let answer = self.call(self.ask(prompt.request(), || prompt.request())).await?;
+        let request = || prompt.request_in(tiers);
+        let answer = self.call(self.ask(request(), request)).await?;
         Answer::try_from(answer)
     }
 

@@ -1,5 +1,5 @@
 use kvasir_proto::hash::{self, MultimodalSpan, Namespace};
-use kvasir_proto::pb::{FindMatchesRequest, RecordPlacementRequest};
+use kvasir_proto::pb::{FindMatchesRequest, RecordPlacementRequest, Tier};
 use kvasir_proto::types::{LocalHash, SequenceHash, WorkerKey};
 use std::time::Duration;
 
@@ -135,6 +135,12 @@ impl HashedPrompt {
             top_k: self.top_k,
             ..FindMatchesRequest::default()
         }
+    }
+
+    /// The question for blocks in these tiers; in all, if there are none.
+    pub(crate) fn request_in(&self, tiers: &[Tier]) -> FindMatchesRequest {
+        let tiers = tiers.iter().map(|tier| i32::from(*tier)).collect();
+        FindMatchesRequest { tiers, ..self.request() }
     }
 
     /// The placement to record: see [`Prompt::placement`].

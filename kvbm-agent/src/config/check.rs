@@ -35,6 +35,8 @@ use std::time::Duration;
 
 /// Label of a worker that says where other agents fetch its blocks.
 const PEER_LABEL: &str = "blocks-peer";
+/// Label of a worker that says how many bytes a block has: routers plan fetches between workers of the same size.
+const BLOCK_BYTES_LABEL: &str = "blocks-bytes";
 /// Name of the agent's stream.
 const SOURCE: &str = "agent";
 
@@ -62,7 +64,7 @@ impl Config {
         let process = options.process.check()?;
         let mut registration = registration(options)?;
         let of_blocks = blocks(options, &registration, &process)?;
-        add_peer_label(&mut registration, of_blocks.as_ref());
+        add_block_labels(&mut registration, of_blocks.as_ref());
         let indexers = indexers(&options.indexers, &process.dialer)?;
         let zmq = zmq(options)?;
         if indexers.is_empty() && options.nats.nats_url.is_none() && zmq.is_none() {
@@ -334,12 +336,17 @@ fn sources(options: &Options, registration: &Registration) -> Result<SourcesConf
 }
 
 /// Tells routers and engines where other agents fetch the worker's blocks, unless the operator does or there is no room.
-fn add_peer_label(registration: &mut Registration, blocks: Option<&BlocksConfig>) {
+fn add_block_labels(registration: &mut Registration, blocks: Option<&BlocksConfig>) {
+    let Some(blocks) = blocks else { return };
+    let address = blocks.peer_address().map(str::to_owned);
+    let bytes = Some(blocks.block_bytes.to_string());
     let labels = &mut registration.profile.labels;
-    if let Some(address) = blocks.and_then(BlocksConfig::peer_address)
-        && labels.len() < WORKER_LABELS_MAX
-    {
-        labels.entry(PEER_LABEL.to_owned()).or_insert_with(|| address.to_owned());
+    for (key, value) in [(PEER_LABEL, address), (BLOCK_BYTES_LABEL, bytes)] {
+        if let Some(value) = value
+            && labels.len() < WORKER_LABELS_MAX
+        {
+            labels.entry(key.to_owned()).or_insert(value);
+        }
     }
 }
 

@@ -3482,6 +3482,11 @@ pub struct RouteCost {
     /// total_kv_blocks.
     #[prost(double, tag = "6")]
     pub decode_cost: f64,
+    /// Tokens that the worker computes in the time in which it fetches blocks from peers (--fetch-plans); 0 if it fetches none. In
+    /// prefill_blocks, the larger of this and the tokens of earlier requests counts. credited_blocks has the fetched blocks,
+    /// each by --host-credit.
+    #[prost(double, tag = "7")]
+    pub fetch_tokens: f64,
 }
 impl ::prost::Name for RouteCost {
     const NAME: &'static str = "RouteCost";
@@ -3575,6 +3580,9 @@ pub struct RankExplanation {
     /// By which it was compared. Less is better.
     #[prost(double, tag = "11")]
     pub score: f64,
+    /// Blocks that it would fetch from peers (--fetch-plans).
+    #[prost(uint32, tag = "12")]
+    pub fetch_blocks: u32,
 }
 impl ::prost::Name for RankExplanation {
     const NAME: &'static str = "RankExplanation";
@@ -3584,6 +3592,84 @@ impl ::prost::Name for RankExplanation {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kvasir.v1.RankExplanation".into()
+    }
+}
+/// A peer from which blocks are fetched.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FetchPeer {
+    /// The worker that holds the blocks.
+    #[prost(string, tag = "1")]
+    pub worker_id: ::prost::alloc::string::String,
+    /// Its rank.
+    #[prost(uint32, tag = "2")]
+    pub dp_rank: u32,
+    /// Where its agent serves them: an entry of FetchRequest.peers.
+    #[prost(string, tag = "3")]
+    pub address: ::prost::alloc::string::String,
+    /// How many blocks are expected from there.
+    #[prost(uint32, tag = "4")]
+    pub blocks: u32,
+}
+impl ::prost::Name for FetchPeer {
+    const NAME: &'static str = "FetchPeer";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.FetchPeer".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.FetchPeer".into()
+    }
+}
+/// Which blocks of the prompt to fetch, and which ones to compute. Blocks \[0, first_block) are in the worker's caches; blocks
+/// \[first_block, first_block + blocks) are to be fetched; recompute_blocks whole blocks after these are to be computed. The sum of
+/// the three is query_blocks.
+///
+/// The engine's side calls BlockManager.Fetch of the worker's agent with the addresses of `peers` and with the sequence hashes
+/// of the blocks to be fetched, which follow from the prompt (canonical hashes). What does not arrive is computed.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FetchPlan {
+    /// The first block to fetch, from 0.
+    #[prost(uint32, tag = "1")]
+    pub first_block: u32,
+    /// How many to fetch, 1 to 4,096.
+    #[prost(uint32, tag = "2")]
+    pub blocks: u32,
+    /// Whole blocks after these.
+    #[prost(uint32, tag = "3")]
+    pub recompute_blocks: u32,
+    /// From whom, in the order in which to ask, 1 to 8.
+    #[prost(message, repeated, tag = "4")]
+    pub peers: ::prost::alloc::vec::Vec<FetchPeer>,
+    /// Expected time of the fetch in microseconds.
+    #[prost(uint64, tag = "5")]
+    pub expected_us: u64,
+    /// Expected time to compute the same blocks in microseconds.
+    #[prost(uint64, tag = "6")]
+    pub compute_us: u64,
+    /// Bytes of a block.
+    #[prost(uint64, tag = "7")]
+    pub block_bytes: u64,
+    /// Bandwidth that the plan assumes, in bytes per second.
+    #[prost(double, tag = "8")]
+    pub bytes_per_second: f64,
+    /// True if reported fetches show the bandwidth; false if it is --fetch-bandwidth.
+    #[prost(bool, tag = "9")]
+    pub bandwidth_is_measured: bool,
+    /// Tokens per second that the worker computes, as the plan assumes.
+    #[prost(double, tag = "10")]
+    pub prefill_tokens_per_second: f64,
+    /// True if the worker's first tokens show the rate; false if it is --prefill-rate.
+    #[prost(bool, tag = "11")]
+    pub prefill_rate_is_measured: bool,
+}
+impl ::prost::Name for FetchPlan {
+    const NAME: &'static str = "FetchPlan";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.FetchPlan".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.FetchPlan".into()
     }
 }
 /// Time that a decision took, by phase, in microseconds.
@@ -3630,6 +3716,12 @@ pub struct PrefillChoice {
     /// What the index contributed.
     #[prost(enumeration = "IndexOutcome", tag = "5")]
     pub index: i32,
+    /// Blocks to fetch from peers; absent if there are none.
+    #[prost(message, optional, tag = "6")]
+    pub fetch: ::core::option::Option<FetchPlan>,
+    /// Why there are, or are none.
+    #[prost(enumeration = "FetchOutcome", tag = "7")]
+    pub fetch_outcome: i32,
 }
 impl ::prost::Name for PrefillChoice {
     const NAME: &'static str = "PrefillChoice";
@@ -3704,6 +3796,12 @@ pub struct SelectWorkerResponse {
     /// Why the request has a prefill worker, or has none.
     #[prost(enumeration = "PrefillOutcome", tag = "20")]
     pub prefill_outcome: i32,
+    /// Blocks that the worker had better fetch from peers; absent if there are none.
+    #[prost(message, optional, tag = "21")]
+    pub fetch: ::core::option::Option<FetchPlan>,
+    /// Why there are, or are none.
+    #[prost(enumeration = "FetchOutcome", tag = "22")]
+    pub fetch_outcome: i32,
 }
 impl ::prost::Name for SelectWorkerResponse {
     const NAME: &'static str = "SelectWorkerResponse";
@@ -3814,6 +3912,12 @@ pub struct FreeRequest {
     /// the request and select a worker again without `disaggregate`.
     #[prost(bool, optional, tag = "6")]
     pub prefill_failed: ::core::option::Option<bool>,
+    /// Bytes that the worker's agent fetched from peers for the request (FetchResponse.bytes), and the time that it took in
+    /// microseconds (FetchResponse.micros): both or neither. Later plans to fetch assume this bandwidth.
+    #[prost(uint64, optional, tag = "7")]
+    pub fetched_bytes: ::core::option::Option<u64>,
+    #[prost(uint64, optional, tag = "8")]
+    pub fetch_us: ::core::option::Option<u64>,
 }
 impl ::prost::Name for FreeRequest {
     const NAME: &'static str = "FreeRequest";
@@ -4454,6 +4558,60 @@ impl PrefillOutcome {
             "PREFILL_OUTCOME_MOSTLY_CACHED" => Some(Self::MostlyCached),
             "PREFILL_OUTCOME_BUSY" => Some(Self::Busy),
             "PREFILL_OUTCOME_NO_DOMAIN" => Some(Self::NoDomain),
+            _ => None,
+        }
+    }
+}
+/// Why a request has a plan to fetch blocks from peers, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum FetchOutcome {
+    /// An older router, which plans nothing.
+    Unspecified = 0,
+    /// `fetch` has the plan.
+    Planned = 1,
+    /// --fetch-plans is off, or the index was not asked or did not answer.
+    NotAsked = 2,
+    /// The worker holds all whole blocks of the prompt, or is computing them.
+    Complete = 3,
+    /// The worker states no bytes of a block (label `blocks-bytes`): it has no agent that fetches.
+    NoAgent = 4,
+    /// No other worker with a peer address (label `blocks-peer`) and blocks of the same bytes holds more leading blocks in host
+    /// memory or on disk.
+    NoHolder = 5,
+    /// Neither measured nor configured: --fetch-bandwidth or --prefill-rate is 0.
+    UnknownRate = 6,
+    /// Computing the blocks takes less than 1.25 times as long as fetching them.
+    NotFaster = 7,
+}
+impl FetchOutcome {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "FETCH_OUTCOME_UNSPECIFIED",
+            Self::Planned => "FETCH_OUTCOME_PLANNED",
+            Self::NotAsked => "FETCH_OUTCOME_NOT_ASKED",
+            Self::Complete => "FETCH_OUTCOME_COMPLETE",
+            Self::NoAgent => "FETCH_OUTCOME_NO_AGENT",
+            Self::NoHolder => "FETCH_OUTCOME_NO_HOLDER",
+            Self::UnknownRate => "FETCH_OUTCOME_UNKNOWN_RATE",
+            Self::NotFaster => "FETCH_OUTCOME_NOT_FASTER",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "FETCH_OUTCOME_UNSPECIFIED" => Some(Self::Unspecified),
+            "FETCH_OUTCOME_PLANNED" => Some(Self::Planned),
+            "FETCH_OUTCOME_NOT_ASKED" => Some(Self::NotAsked),
+            "FETCH_OUTCOME_COMPLETE" => Some(Self::Complete),
+            "FETCH_OUTCOME_NO_AGENT" => Some(Self::NoAgent),
+            "FETCH_OUTCOME_NO_HOLDER" => Some(Self::NoHolder),
+            "FETCH_OUTCOME_UNKNOWN_RATE" => Some(Self::UnknownRate),
+            "FETCH_OUTCOME_NOT_FASTER" => Some(Self::NotFaster),
             _ => None,
         }
     }

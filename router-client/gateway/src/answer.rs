@@ -4,6 +4,7 @@ use crate::engines::EngineError;
 use axum::body::Bytes;
 use futures::{Stream, StreamExt};
 use serde_json::Value;
+use std::time::Duration;
 
 /// Longest event.
 const EVENT_BYTES_MAX: usize = 8 << 20;
@@ -31,6 +32,8 @@ pub struct Tally {
     pub prompt_tokens: Option<u64>,
     /// Those of them that it had cached.
     pub cached_tokens: Option<u64>,
+    /// Bytes that its agent fetched from peers, and the time that it took.
+    pub fetched: Option<(u64, Duration)>,
     /// The text of the first choice, if it is kept; none once it is too long or more than text.
     text: Option<String>,
     keeps_text: bool,
@@ -131,6 +134,7 @@ impl Tally {
         for choice in choices {
             self.keep(choice, "/delta/content");
         }
+        self.read_fetched(&value);
         let has_usage = self.usage(&value);
         if choices.is_empty() && has_usage { EventKind::Usage } else { EventKind::Part }
     }
@@ -142,8 +146,17 @@ impl Tally {
         for choice in choices.into_iter().flatten() {
             self.keep(choice, "/message/content");
         }
+        self.read_fetched(&value);
         self.usage(&value);
         Some(value)
+    }
+
+    /// What the engine's KV connector says of a fetch.
+    fn read_fetched(&mut self, value: &Value) {
+        let fetched = value.pointer("/kv_transfer_params/kvasir_fetched");
+        let number = |name: &str| fetched?.get(name)?.as_u64();
+        let fetched = number("bytes").zip(number("us").map(Duration::from_micros));
+        self.fetched = fetched.or(self.fetched);
     }
 
     fn usage(&mut self, value: &Value) -> bool {
@@ -263,6 +276,20 @@ mod tests {
         assert_eq!(tally.event(b"data: {\"error\": {\"message\": \"x\"}}\n\n"), EventKind::Error);
         assert_eq!(tally.event(b"data: [DONE]\n\n"), EventKind::Done);
         assert_eq!(tally.event(b": a comment\n\n"), EventKind::Part);
+    }
+
+    #[test]
+    fn a_fetch_is_known_by_what_the_engine_returns() {
+        let mut tally = Tally::new(false);
+        let body =
+            br#"{"choices": [], "kv_transfer_params": {"kvasir_fetched": {"bytes": 9, "us": 7}}}"#;
+        assert!(tally.whole(body).is_some());
+        let fetched = Some((9, Duration::from_micros(7)));
+        assert_eq!(tally.fetched, fetched);
+        tally.event(
+            br#"data: {"choices": [], "kv_transfer_params": {"kvasir_fetched": {"bytes": 1}}}"#,
+        );
+        assert_eq!(tally.fetched, fetched, "the time is missing");
     }
 
     #[test]

@@ -154,10 +154,17 @@ impl Partition {
     pub fn router_for(&self, filter: &Filter) -> &Router {
         let roles = &filter.roles;
         let asks_for_prefill = !roles.is_empty() && roles.iter().all(|role| *role == Role::Prefill);
-        let is_pinned =
-            || filter.pin.as_ref().is_some_and(|pin| self.pool(true).has_worker(&pin.worker));
-        let is_prefill = asks_for_prefill || is_pinned();
-        self.pool(is_prefill)
+        match &filter.pin {
+            _ if asks_for_prefill => self.pool(true),
+            Some(pin) => self.router_of(&pin.worker),
+            None => self.pool(false),
+        }
+    }
+
+    /// The router that has a worker: that of the prefill pool, or of all others.
+    #[must_use]
+    pub fn router_of(&self, worker: &WorkerId) -> &Router {
+        self.pool(self.pool(true).has_worker(worker))
     }
 
     /// Both routers.

@@ -9,6 +9,7 @@ pub mod agents;
 pub mod app;
 pub mod config;
 pub mod discovery;
+mod fetches;
 pub mod fleet;
 pub mod grpc;
 pub mod metrics;

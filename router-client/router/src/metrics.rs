@@ -1,6 +1,7 @@
 //! Counters and histograms of the router. All are registered at the start, with zero in modes that do not use them.
 
-use crate::fleet::Fleet;
+use crate::fetches::FetchCounters;
+use crate::fleet::{Fleet, Partition};
 use kvasir_process::telemetry::{Row, encode_counter, encode_gauge};
 use kvasir_proto::pb;
 use kvasir_proto::types::{PartitionKey, WorkerKey};
@@ -86,6 +87,7 @@ pub struct RequestMetrics {
     rejections: Family<ReasonLabel, Counter>,
     index: Family<OutcomeLabel, Counter>,
     prefill: Family<OutcomeLabel, Counter>,
+    fetches: FetchCounters,
     overhead: Family<PhaseLabel, Histogram, fn() -> Histogram>,
     input_tokens: Histogram,
     hit_ratio: Histogram,
@@ -121,6 +123,7 @@ impl RequestMetrics {
             rejections: Family::default(),
             index: Family::default(),
             prefill: Family::default(),
+            fetches: FetchCounters::registered(registry),
             // From 1 us to 8 s.
             overhead: Family::new_with_constructor(|| {
                 Histogram::new(exponential_buckets(1e-6, 4.0, 12))
@@ -186,10 +189,16 @@ impl RequestMetrics {
         if let Some(queued) = choice.queued {
             self.took(Phase::Queue, queued.waited);
         }
+        self.fetches.chosen(&choice.decision.fetch);
         if choice.decision.mode == Mode::Kv && !prompt.local_hashes.is_empty() {
             let blocks = prompt.local_hashes.len() as f64;
             self.hit_ratio.observe(f64::from(choice.decision.overlap.total()) / blocks);
         }
+    }
+
+    /// A worker's agent fetched so many bytes from peers for a request, in so much time.
+    pub fn fetched(&self, bytes: u64, took: Duration) {
+        self.fetches.reported(bytes, took);
     }
 
     /// A disaggregated request got a prefill worker, or none.
@@ -393,6 +402,13 @@ impl Collector for FleetMetrics {
             let rows = vec![(Vec::new(), sum)];
             encode_counter(to, &format!("router_{name}"), help, rows)?;
         }
+        let bandwidth = |(key, at): &(PartitionKey, Partition)| {
+            let rate = at.pool(false).fetch_bandwidth()?;
+            Some((partition_labels(key), rate.per_second as u64))
+        };
+        let help = "Bytes per second that plans to fetch blocks assume; absent without fetch-plans";
+        let rows = partitions.iter().filter_map(bandwidth).collect();
+        encode_gauge(to, "router_fetch_bytes_per_second", help, rows)?;
         let sync: Vec<_> = routers().filter_map(Router::sync_counts).collect();
         encode_sync(to, &sync)
     }
@@ -413,6 +429,10 @@ fn encode_sync(
         encode_counter(to, &format!("router_{name}"), help, rows)?;
     }
     Ok(())
+}
+
+fn partition_labels(key: &PartitionKey) -> Vec<(&'static str, String)> {
+    vec![("model", key.model().to_owned()), ("tenant", key.tenant().to_owned())]
 }
 
 fn rank_labels(key: &PartitionKey, rank: &WorkerKey) -> Vec<(&'static str, String)> {

@@ -4,7 +4,8 @@
 //! One JSON object a line, in the form of the Mooncake traces with more fields: `timestamp` (milliseconds since the recording
 //! began), `input_length` and `output_length` in tokens, `hash_ids` (the sequence hashes of the prompt's complete blocks, of
 //! `block_size` tokens each), `block_size`, `model`, `worker`, `queue_ms`, `ttft_ms` (null if no token came), `total_ms`,
-//! `cached_tokens` (null if the engine did not say).
+//! `cached_tokens` (null if the engine did not say), `fetch_blocks` (how many the worker was to fetch from peers), `fetch_ms` (the
+//! time that was expected for that).
 //!
 //! Recording never delays a request: what finds no place in the queue is counted and dropped.
 
@@ -73,6 +74,8 @@ pub struct Recorded {
     block_size: u32,
     model: String,
     worker: String,
+    fetch_blocks: u32,
+    fetch: Duration,
 }
 
 /// Requests under way by model, tenant and id, for whoever hears of them by their ids.
@@ -110,6 +113,8 @@ struct Entry {
     ttft_ms: Option<f64>,
     total_ms: f64,
     cached_tokens: Option<u64>,
+    fetch_blocks: u32,
+    fetch_ms: f64,
 }
 
 // === impl Recorder ===
@@ -149,6 +154,7 @@ impl Recorder {
     ) -> Option<Recorded> {
         self.entries.as_ref()?;
         let hashes = prompt.sequence_hashes().into_iter().map(|hash| hash.0).collect();
+        let plan = choice.decision.fetch.as_ref().ok();
         Some(Recorded {
             arrived,
             queue: choice.queued.map_or(Duration::ZERO, |at| at.waited),
@@ -159,6 +165,8 @@ impl Recorder {
             block_size: prompt.block_size,
             model: prompt.model.clone(),
             worker: name(&choice.decision.worker),
+            fetch_blocks: plan.map_or(0, |plan| plan.blocks),
+            fetch: plan.map_or(Duration::ZERO, |plan| plan.expected),
         })
     }
 
@@ -180,6 +188,8 @@ impl Recorder {
             ttft_ms: request.first_token.map(since),
             total_ms: since(Instant::now()),
             cached_tokens,
+            fetch_blocks: request.fetch_blocks,
+            fetch_ms: millis(request.fetch),
         };
         if entries.try_send(entry).is_err() {
             self.counts.dropped.inc();

@@ -67,6 +67,15 @@ pub struct Prices {
     blocks_per_token: f64,
 }
 
+/// What fetching changes in a cost.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct FetchCost {
+    /// Blocks that are fetched.
+    pub blocks: u32,
+    /// Tokens that the rank computes in the time of the fetch.
+    pub tokens: f64,
+}
+
 /// What is known of one request at one worker.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CostInput {
@@ -81,6 +90,8 @@ pub struct CostInput {
     pub context_blocks: f64,
     /// Blocks that the worker has; 0 if it does not state them.
     pub capacity_blocks: u64,
+    /// Blocks that the worker fetches from peers for it; none if it fetches none.
+    pub fetch: Option<FetchCost>,
 }
 
 /// The terms of a cost, in blocks.
@@ -90,7 +101,10 @@ pub struct Cost {
     pub credited_blocks: f64,
     /// Tokens of the request to be computed from scratch, at least 0.
     pub new_prefill_tokens: f64,
-    /// Blocks of prefill: the request's, and those of earlier requests by their weight.
+    /// Tokens that the worker computes in the time in which it fetches blocks of the request; 0 if it fetches none.
+    pub fetch_tokens: f64,
+    /// Blocks of prefill: the request's, and those of earlier requests by their weight. A fetch goes on while earlier requests are
+    /// computed, so the longer of the two counts.
     pub prefill_blocks: f64,
     /// Blocks in use for generation.
     pub decode_blocks: f64,
@@ -165,10 +179,17 @@ impl Prices {
     #[must_use]
     #[inline(always)]
     pub fn cost(&self, input: &CostInput) -> Cost {
-        let credited_blocks = input.overlap.credited(&self.config.credits);
+        let mut credited_blocks = input.overlap.credited(&self.config.credits);
+        let mut active_tokens =
+            self.config.active_prefill_weight * real(input.active_prefill_tokens);
+        let mut fetch_tokens = 0.0;
+        if let Some(fetch) = input.fetch {
+            credited_blocks += f64::from(fetch.blocks) * self.config.credits.host;
+            fetch_tokens = fetch.tokens;
+            active_tokens = active_tokens.max(fetch_tokens);
+        }
         // Never negative: an index may know of more blocks than the request has whole ones.
         let new_prefill_tokens = (self.input_tokens - credited_blocks * self.block_size).max(0.0);
-        let active_tokens = self.config.active_prefill_weight * real(input.active_prefill_tokens);
         let prefill_blocks = (active_tokens + new_prefill_tokens) * self.blocks_per_token;
         debug_assert!(new_prefill_tokens <= self.input_tokens, "an overlap never adds work");
         let decode_blocks = input.decode_blocks;
@@ -177,6 +198,7 @@ impl Prices {
         Cost {
             credited_blocks,
             new_prefill_tokens,
+            fetch_tokens,
             prefill_blocks,
             decode_blocks,
             decode_cost,
@@ -254,6 +276,7 @@ mod tests {
         decode_blocks: 0.0,
         context_blocks: 0.0,
         capacity_blocks: 0,
+        fetch: None,
     };
 
     fn input(device: u32, decode_blocks: f64) -> CostInput {
@@ -335,6 +358,21 @@ mod tests {
         assert_eq!((prefill_blocks, decode_blocks, decode_cost, total), (2.0, 16.0, 3.0, 5.0));
     }
 
+    /// Of 10 blocks the worker holds 2 and fetches 4, which takes as long as computing 24 tokens.
+    #[test]
+    fn a_fetch_counts_by_its_time_unless_the_worker_is_busy_longer() {
+        let fetch = Some(FetchCost { blocks: 4, tokens: 24.0 });
+        let idle = CostInput { fetch, ..input(2, 0.0) };
+        let at = cost(CostConfig::default(), 10, &idle);
+        // 4 blocks that nobody has, and a quarter of the 4 that arrive in host memory.
+        assert_eq!((at.credited_blocks, at.new_prefill_tokens), (5.0, 80.0));
+        assert_eq!((at.fetch_tokens, at.prefill_blocks, at.total), (24.0, 6.5, 6.5));
+        assert_eq!(at.booked_prefill_tokens(), 80, "a fetch computes nothing");
+        let busy = CostInput { active_prefill_tokens: 160, ..idle };
+        let at = cost(CostConfig::default(), 10, &busy);
+        assert_eq!(at.prefill_blocks, 15.0, "it goes on meanwhile");
+    }
+
     #[test]
     fn without_weight_load_alone_counts() {
         let config = CostConfig { overlap_score_weight: 0.0, ..CostConfig::default() };
@@ -390,6 +428,7 @@ mod tests {
                 decode_blocks,
                 context_blocks,
                 capacity_blocks,
+                fetch: None,
             };
             let block_size = NonZeroU32::new(block_size).expect("not 0");
             let prices = config.prices(input_tokens, block_size);

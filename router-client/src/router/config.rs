@@ -1,7 +1,7 @@
 use crate::route::{
-    ActiveConfig, ConfigError, Constraints, LATENCY_SENSITIVITY_SECS_MAX, Mode, OutlierConfig, Pin,
-    PreferredLabel, QueueConfig, REQUEST_ID_BYTES_MAX, SelectConfig, Sessions, SyncConfig,
-    TrustConfig,
+    ActiveConfig, ConfigError, Constraints, FetchConfig, LATENCY_SENSITIVITY_SECS_MAX, Mode,
+    OutlierConfig, Pin, PreferredLabel, QueueConfig, REQUEST_ID_BYTES_MAX, SelectConfig, Sessions,
+    SyncConfig, TrustConfig,
 };
 use crate::workers::ListedWorker;
 use kvasir_proto::convert::{ModelType, Role, WorkerProfile};
@@ -23,6 +23,9 @@ pub struct RouterConfig {
     pub outliers: OutlierConfig,
     /// How far the index is trusted.
     pub trust: TrustConfig,
+    /// Plan which blocks a worker fetches from other workers' agents instead of computing them, and let that count in
+    /// its cost. None: plan nothing.
+    pub fetch: Option<FetchConfig>,
     /// How long a session prefers the rank that served it last; none: sessions do not count.
     pub session_ttl: Option<Duration>,
     /// Record each decision at the index for this long: for engines that publish no events (120 s in document 004), or for
@@ -102,6 +105,7 @@ impl RouterConfig {
             queue: QueueConfig { threshold: None, ..QueueConfig::default() },
             outliers: OutlierConfig::default(),
             trust: TrustConfig::default(),
+            fetch: None,
             session_ttl: None,
             placement_ttl: None,
             sync: None,
@@ -119,6 +123,7 @@ impl RouterConfig {
         self.outliers.check()?;
         self.sync.map_or(Ok(()), |sync| sync.check(self.active.lease))?;
         self.session_ttl.map_or(Ok(()), Sessions::check_ttl)?;
+        self.fetch.map_or(Ok(()), |fetch| fetch.check())?;
         self.trust.check()
     }
 }

@@ -1,10 +1,11 @@
 use crate::client::IndexerClient;
 use crate::error::ClientError;
-use crate::overlap::Answer;
+use crate::overlap::{Answer, Overlap};
 use crate::prompt::HashedPrompt;
 use crate::route::{Freshness, TierBlocks, Trust, TrustConfig};
 use crate::sharded::ShardedClient;
-use kvasir_proto::types::WorkerKey;
+use kvasir_proto::pb::Tier;
+use kvasir_proto::types::{WorkerId, WorkerKey};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -57,26 +58,61 @@ pub(super) struct Held {
 #[derive(Debug)]
 pub(super) struct Overlaps {
     pub(super) by_rank: Vec<(WorkerKey, Held)>,
+    /// Leading blocks that ranks hold in host memory or on disk, by the better of the two. Only ranks whose knowledge is
+    /// trusted fully; empty if nobody plans to fetch them.
+    pub(super) below_device: Vec<(WorkerKey, TierBlocks)>,
     pub(super) index_use: IndexUse,
 }
 
 impl Index {
     pub(super) async fn overlaps(&self, prompt: &HashedPrompt, trust: &TrustConfig) -> Overlaps {
         let begin = Instant::now();
-        let answer = match self {
-            Self::None => return Overlaps::not_needed(),
-            Self::One(client) => client.find_hashed(prompt).await,
-            // On the heap: KBs that would be copied with each future around them.
-            Self::Sharded(client) => Box::pin(client.find_hashed(prompt)).await,
-        };
+        if self.is_none() {
+            return Overlaps::not_needed();
+        }
+        let answer = self.find(prompt, &[]).await;
         let elapsed = begin.elapsed();
         match answer {
             Ok(answer) => Overlaps::answered(answer, trust, elapsed),
             Err(error) => {
                 tracing::debug!(%error, "the index does not answer: load alone decides");
                 let index_use = IndexUse::Failed { elapsed, error };
-                Overlaps { by_rank: Vec::new(), index_use }
+                Overlaps { by_rank: Vec::new(), below_device: Vec::new(), index_use }
             }
+        }
+    }
+
+    /// [`Index::overlaps`] with what agents can serve to others. That may take a second question: where a rank holds leading
+    /// blocks in device memory only, the first answer does not tell which ones are elsewhere, too.
+    pub(super) async fn overlaps_for_fetches(
+        &self,
+        prompt: &HashedPrompt,
+        trust: &TrustConfig,
+    ) -> Overlaps {
+        let begin = Instant::now();
+        let mut found = self.overlaps(prompt, trust).await;
+        if !found.below_device.iter().any(|(_, blocks)| blocks.device > 0) {
+            return found;
+        }
+        match self.find(prompt, &[Tier::Host, Tier::Disk]).await {
+            Ok(answer) => found.below_device = below_device(&answer, trust, true),
+            Err(error) => {
+                tracing::debug!(%error, "the index does not answer: nothing is fetched");
+                found.below_device.clear();
+            }
+        }
+        if let IndexUse::Answered { elapsed, .. } = &mut found.index_use {
+            *elapsed = begin.elapsed();
+        }
+        found
+    }
+
+    async fn find(&self, prompt: &HashedPrompt, tiers: &[Tier]) -> Result<Answer, ClientError> {
+        match self {
+            Self::None => Ok(Answer::default()),
+            Self::One(client) => client.find_in(prompt, tiers).await,
+            // On the heap: KBs that would be copied with each future around them.
+            Self::Sharded(client) => Box::pin(client.find_in(prompt, tiers)).await,
         }
     }
 
@@ -101,19 +137,15 @@ impl Index {
 
 impl Overlaps {
     pub(super) const fn not_needed() -> Self {
-        Self { by_rank: Vec::new(), index_use: IndexUse::NotNeeded }
+        Self { by_rank: Vec::new(), below_device: Vec::new(), index_use: IndexUse::NotNeeded }
     }
 
     fn answered(answer: Answer, config: &TrustConfig, elapsed: Duration) -> Self {
+        let below_device = below_device(&answer, config, false);
         let Answer { overlaps, missing_shards, restoring, .. } = answer;
         let (mut holding_ranks, mut distrusted_ranks) = (0, 0);
         let by_rank = overlaps.into_iter().map(|at| {
-            let trust = config.judge(&Freshness {
-                state: at.state,
-                is_connected: at.connected,
-                is_restoring: restoring.contains(&at.worker.worker),
-                verified_age: at.verified_age,
-            });
+            let trust = judge(&at, &restoring, config);
             let [device, host, disk] = at.blocks_by_best_tier;
             holding_ranks += usize::from(at.blocks > 0);
             distrusted_ranks += usize::from(trust != Trust::Full && at.blocks > 0);
@@ -124,15 +156,45 @@ impl Overlaps {
         let by_rank = by_rank.collect();
         let index_use =
             IndexUse::Answered { elapsed, missing_shards, holding_ranks, distrusted_ranks };
-        Self { by_rank, index_use }
+        Self { by_rank, below_device, index_use }
     }
+}
+
+fn judge(at: &Overlap, restoring: &[WorkerId], config: &TrustConfig) -> Trust {
+    config.judge(&Freshness {
+        state: at.state,
+        is_connected: at.connected,
+        is_restoring: restoring.contains(&at.worker.worker),
+        verified_age: at.verified_age,
+    })
+}
+
+/// What trusted ranks hold in host memory or on disk. `is_all` says that the answer is about these tiers alone. If not, blocks
+/// that are perhaps in device memory only are in `device`: where there are any, the others may not be leading ones.
+fn below_device(
+    answer: &Answer,
+    config: &TrustConfig,
+    is_all: bool,
+) -> Vec<(WorkerKey, TierBlocks)> {
+    let is_below = |at: &&Overlap| at.host_blocks > 0 || at.disk_blocks > 0;
+    let is_trusted = |at: &&Overlap| judge(at, &answer.restoring, config) == Trust::Full;
+    let blocks = |at: &Overlap| {
+        let (all, host) = (at.blocks, at.host_blocks.min(at.blocks));
+        let [device, ..] = at.blocks_by_best_tier;
+        let is_known = is_all || device == 0 || host == all || at.disk_blocks >= all;
+        let blocks = match is_known {
+            true => TierBlocks { device: 0, host, disk: all - host },
+            false => TierBlocks { device, ..TierBlocks::default() },
+        };
+        (at.worker.clone(), blocks)
+    };
+    answer.overlaps.iter().filter(is_below).filter(is_trusted).map(blocks).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::overlap::Overlap;
-    use kvasir_proto::types::{SourceState, WorkerId};
+    use kvasir_proto::types::SourceState;
 
     fn id(id: &str) -> WorkerId {
         WorkerId::new(id).expect("a name")
@@ -154,6 +216,44 @@ mod tests {
             shed_blocks: 0,
             connected,
         }
+    }
+
+    /// Only what is known to be in host memory or on disk, without a hole, is there to be fetched.
+    #[test]
+    fn blocks_below_device_memory_are_known_or_asked_for() {
+        let at = |id: &str, [host, disk]: [u32; 2], blocks_by_best_tier| Overlap {
+            host_blocks: host,
+            disk_blocks: disk,
+            blocks_by_best_tier,
+            ..held(id, SourceState::Exact, true)
+        };
+        let overlaps = vec![
+            at("copied-to-host", [10, 0], [8, 2, 0]),
+            at("copied-to-disk", [4, 10], [8, 0, 2]),
+            at("not-on-device", [7, 3], [0, 7, 3]),
+            at("unclear", [4, 0], [8, 2, 0]),
+            at("device-only", [0, 0], [10, 0, 0]),
+            Overlap { state: SourceState::Gap, ..at("behind", [10, 0], [0, 10, 0]) },
+        ];
+        let answer = Answer { overlaps, ..Answer::default() };
+        let below = below_device(&answer, &TrustConfig::default(), false);
+        let below = below.iter().map(|(key, TierBlocks { device, host, disk })| {
+            (key.worker.as_str(), [*device, *host, *disk])
+        });
+        assert_eq!(
+            below.collect::<Vec<_>>(),
+            [
+                ("copied-to-host", [0, 10, 0]),
+                ("copied-to-disk", [0, 4, 6]),
+                ("not-on-device", [0, 7, 3]),
+                ("unclear", [8, 0, 0]),
+            ]
+        );
+        // Asked about these tiers alone, the index counts no others.
+        let overlaps = vec![Overlap { blocks: 4, ..at("unclear", [4, 2], [3, 1, 0]) }];
+        let answer = Answer { overlaps, ..Answer::default() };
+        let below = below_device(&answer, &TrustConfig::default(), true);
+        assert_eq!(below[0].1, TierBlocks { device: 0, host: 4, disk: 0 });
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! If the index does not answer in time, the router decides by load alone, and the reservation says so.
 
 mod builder;
+mod candidates;
 mod config;
 mod error;
 mod index;
@@ -32,7 +33,7 @@ pub use waiting::Queued;
 
 use crate::prompt::{HashedPrompt, Prompt};
 use crate::route::{
-    BusyThresholds, ConfigError, Preferences, Question, RankLoad, SyncCounts, SyncMessage,
+    BusyThresholds, ConfigError, Preferences, Question, RankLoad, Rate, SyncCounts, SyncMessage,
     TierBlocks, Update,
 };
 use index::Overlaps;
@@ -310,6 +311,18 @@ impl Router {
         Ok(self.shared.end(&key, ended))
     }
 
+    /// A worker fetched so many bytes from other agents, in so much time: later plans assume this bandwidth, for a minute.
+    pub fn report_fetch(&self, bytes: u64, took: Duration) {
+        self.shared.report_fetch(bytes, took);
+    }
+
+    /// The bandwidth that a plan would assume now, in bytes a second; none if the router plans no fetches.
+    #[must_use]
+    pub fn fetch_bandwidth(&self) -> Option<Rate> {
+        let now = self.shared.now();
+        self.shared.state().fetch_bandwidth(now)
+    }
+
     /// Ends detached requests of which nothing was heard for the lease, and wakes requests that wait where time has made
     /// room. Call it about once a second if you detach reservations, or if requests wait.
     pub fn tick(&self) -> usize {
@@ -339,9 +352,11 @@ impl Router {
 
     async fn overlaps(&self, prompt: &HashedPrompt, question: &Question<'_>) -> Overlaps {
         let needs_overlap = self.shared.state().selector().needs_overlap(question);
-        match needs_overlap {
-            true => self.shared.index.overlaps(prompt, &self.shared.config.trust).await,
-            false => Overlaps::not_needed(),
+        let (index, trust) = (&self.shared.index, &self.shared.config.trust);
+        match (needs_overlap, self.shared.config.fetch) {
+            (true, None) => index.overlaps(prompt, trust).await,
+            (true, Some(_)) => index.overlaps_for_fetches(prompt, trust).await,
+            (false, _) => Overlaps::not_needed(),
         }
     }
 

@@ -81,6 +81,12 @@ impl Reservation {
         self.guard.shared.report_output(&self.guard.key, tokens);
     }
 
+    /// The worker's agent fetched so many bytes from peers for the request, in so much time: later plans assume this bandwidth, for
+    /// a minute.
+    pub fn report_fetch(&self, bytes: u64, took: Duration) {
+        self.guard.shared.report_fetch(bytes, took);
+    }
+
     /// The request has ended. Unlike dropping the reservation, this tells the router how.
     pub fn end(mut self, ended: Ended) -> Option<Freed> {
         self.guard.is_released = true;

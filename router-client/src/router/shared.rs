@@ -108,6 +108,11 @@ impl Shared {
         self.state().report_output(key, tokens, now)
     }
 
+    pub(super) fn report_fetch(&self, bytes: u64, took: Duration) {
+        let now = self.now();
+        self.state().report_fetch(bytes, took, now);
+    }
+
     pub(super) fn end(&self, key: &RequestKey, ended: Ended) -> Option<Freed> {
         let Ended { has_failed, cached_tokens } = ended;
         let now = self.now();

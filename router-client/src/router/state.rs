@@ -1,13 +1,14 @@
+use super::candidates::{Members, Plans};
 use super::config::{Filter, Hints, RouterConfig, RouterWorker};
 use super::error::RouteError;
-use super::index::Overlaps;
+use super::index::{IndexUse, Overlaps};
 use super::waiting::Waiter;
-use super::workers::{Holders, Member, Workers};
+use super::workers::{Member, Workers};
 use crate::route::{
-    ActiveLoads, AddError, BusyThresholds, Candidate, Candidates, ConfigError, Decision, Lane,
-    Mode, NewRequest, Outliers, Preferences, PromptBlocks, Question, Queue, QueueConfig, RankId,
-    RankLoad, Replication, RequestKey, RequestNotes, RouterId, Selector, Sessions, SharedBlocks,
-    SyncCounts, SyncMessage, TierBlocks, Trust, Update, Vitals,
+    ActiveLoads, AddError, BusyThresholds, ConfigError, Decision, FetchConfig, FetchMeter,
+    FetchPlanner, Lane, Mode, NewRequest, Outliers, Preferences, PromptBlocks, Question, Queue,
+    QueueConfig, RankLoad, Rate, Replication, RequestKey, RequestNotes, RouterId, Selector,
+    Sessions, SyncCounts, SyncMessage, Update,
 };
 use kvasir_proto::convert::WorkerProfile;
 use kvasir_proto::types::{SequenceHash, WorkerId, WorkerKey};
@@ -41,6 +42,8 @@ pub(super) struct State {
     queue: Queue<Waiter>,
     outliers: Outliers,
     sessions: Option<Sessions>,
+    fetch: Option<FetchConfig>,
+    fetch_meter: FetchMeter,
     router: RouterId,
     /// None if the router does not sync.
     sync: Option<Replication>,
@@ -89,6 +92,8 @@ impl State {
             queue: Queue::new(config.queue),
             outliers: Outliers::new(config.outliers),
             sessions: config.session_ttl.map(Sessions::new).transpose()?,
+            fetch: config.fetch,
+            fetch_meter: FetchMeter::default(),
             router,
             sync: config.sync.map(|sync| Replication::new(router, sync)),
             counts: RouterCounts::default(),
@@ -332,8 +337,12 @@ impl State {
                 },
                 expected_output_tokens: hints.expected_output_tokens,
             };
-            let overlap_blocks = decision.overlap.total();
-            let notes = RequestNotes { overlap_blocks, is_paired: *part == Part::Prefill };
+            let fetched = decision.fetch.as_ref().map_or(0, |plan| plan.blocks);
+            let notes = RequestNotes {
+                overlap_blocks: decision.overlap.total().saturating_add(fetched),
+                is_paired: *part == Part::Prefill,
+                has_fetch: fetched > 0,
+            };
             let mut added = self.active.add_noted(&key, request, notes, now);
             while is_own && added == Err(AddError::Duplicate) {
                 // A client took an id that the router was to make up.
@@ -379,17 +388,32 @@ impl State {
         now: Duration,
     ) -> Result<Decision, RouteError> {
         let Pending { question, hints, chain, .. } = pending;
-        let Self { workers, active, outliers, sessions, seeds, draws, selector, .. } = self;
+        let bandwidth = self.fetch_bandwidth(now);
+        let Self { workers, active, outliers, sessions, seeds, draws, selector, fetch, .. } = self;
         let window = selector.config().slow_start.window;
         let outliers = Some(&*outliers).filter(|at| at.has_ejected(now));
+        let (shared, held) = (active.shared(chain), workers.holders(&overlaps.by_rank));
+        let plans = fetch.zip(bandwidth).map(|(config, bandwidth)| {
+            let credits = &selector.config().cost.credits;
+            let size = (question.blocks, question.block_size);
+            let is_ejected = |key: &_| outliers.is_some_and(|at| at.is_ejected(key, now));
+            let holders = workers.serving(&overlaps.below_device, is_ejected);
+            // Requests with other blocks begin with other holders.
+            let turn = chain.first().map_or(0, |first| first.0 as usize);
+            let planner = FetchPlanner::new(size, credits, bandwidth, holders, turn);
+            Plans { planner, config }
+        });
+        let plans = plans.filter(|_| matches!(overlaps.index_use, IndexUse::Answered { .. }));
+        let has_plans = plans.as_ref().is_some_and(|plans| !plans.planner.is_empty());
         let candidates = Members {
             members: workers.members(),
             ranks: workers.ranks(),
-            are_settled: outliers.is_none() && workers.are_settled(window, now),
-            held: workers.holders(&overlaps.by_rank),
-            shared: active.shared(chain),
+            are_settled: !has_plans && outliers.is_none() && workers.are_settled(window, now),
+            held,
+            shared,
             active,
             outliers,
+            plans,
             now,
         };
         let session = hints.session.as_deref();
@@ -400,68 +424,23 @@ impl State {
             *draws = draws.wrapping_add(1);
             seeds.hash_one(*draws)
         };
-        let chosen = if takes_turn {
-            selector.select(&question, &candidates, &mut draw)
+        let mut decision = if takes_turn {
+            selector.select(&question, &candidates, &mut draw)?
         } else {
-            selector.clone().select(&question, &candidates, &mut draw)
+            selector.clone().select(&question, &candidates, &mut draw)?
         };
-        Ok(chosen?)
-    }
-}
-
-/// The ranks of a decision.
-struct Members<'a> {
-    members: &'a [Member],
-    /// By number.
-    ranks: &'a [(RankId, u64)],
-    /// None failed of late, and none joined so late that its age matters.
-    are_settled: bool,
-    held: Holders,
-    shared: SharedBlocks,
-    active: &'a ActiveLoads,
-    /// None if nobody failed of late.
-    outliers: Option<&'a Outliers>,
-    now: Duration,
-}
-
-impl Candidates for Members<'_> {
-    fn count(&self) -> usize {
-        self.members.len()
+        decision.fetch = candidates.plan(decision.candidate);
+        Ok(decision)
     }
 
-    fn at(&self, number: usize) -> Option<Candidate<'_>> {
-        let member = self.members.get(number)?;
-        let worker = &member.worker;
-        let Vitals { load, shared_blocks, overlap, .. } = self.vitals(number)?;
-        let is_ejected = |outliers: &Outliers| outliers.is_ejected(&worker.key.worker, self.now);
-        Some(Candidate {
-            key: &worker.key,
-            profile: &worker.profile,
-            adapters: &worker.adapters,
-            load,
-            shared_blocks,
-            overlap,
-            trust: self.held.of(number).map_or(Trust::Full, |held| held.trust),
-            age: member.joined.map_or(Duration::MAX, |at| self.now.saturating_sub(at)),
-            is_ejected: self.outliers.is_some_and(is_ejected),
-        })
+    /// A worker fetched so many bytes from other agents.
+    pub(super) fn report_fetch(&mut self, bytes: u64, took: Duration, now: Duration) {
+        self.fetch_meter.measure(bytes, took, now);
     }
 
-    fn are_settled(&self) -> bool {
-        self.are_settled
-    }
-
-    // A decision asks this of each rank, and reads nothing of a member itself: the members of a large fleet do not fit
-    // into the nearest cache.
-    #[inline(always)]
-    fn vitals(&self, number: usize) -> Option<Vitals> {
-        let (rank, capacity_blocks) = *self.ranks.get(number)?;
-        Some(Vitals {
-            capacity_blocks,
-            load: self.active.load_at(rank, self.now),
-            shared_blocks: self.shared.of(rank),
-            overlap: self.held.of(number).map_or_else(TierBlocks::default, |held| held.blocks),
-        })
+    /// The bandwidth that plans assume; none if nothing is planned.
+    pub(super) fn fetch_bandwidth(&self, now: Duration) -> Option<Rate> {
+        self.fetch.map(|config| config.bandwidth(&self.fetch_meter, now))
     }
 }
 

@@ -2,11 +2,15 @@
 
 use super::config::RouterWorker;
 use super::index::Held;
-use crate::route::{ActiveLoads, RankId};
+use crate::route::{ActiveLoads, Holder, RankId, TierBlocks};
 use kvasir_proto::types::{WorkerId, WorkerKey};
 use std::collections::HashMap;
 use std::time::Duration;
 
+/// Label of a worker with the address at which its agent serves blocks to other agents.
+const PEER_LABEL: &str = "blocks-peer";
+/// Label of a worker with the bytes of a block at its agent. Agents of different sizes cannot exchange blocks.
+const BLOCK_BYTES_LABEL: &str = "blocks-bytes";
 /// Members of a [`Span`].
 const SPAN: usize = u64::BITS as usize;
 
@@ -15,6 +19,10 @@ const SPAN: usize = u64::BITS as usize;
 pub(super) struct Member {
     pub(super) worker: RouterWorker,
     pub(super) rank: RankId,
+    /// Number of its worker: ranks of one worker have the same.
+    pub(super) number: usize,
+    /// Bytes of a block at its agent; 0 if it states none.
+    pub(super) block_bytes: u64,
     /// When its worker joined; none for those that were there when the router began.
     pub(super) joined: Option<Duration>,
 }
@@ -50,6 +58,19 @@ struct Span {
     holders: u64,
     /// Holders before these members.
     before: usize,
+}
+
+impl Member {
+    /// Where its agent serves blocks; none if it does not.
+    pub(super) fn peer(&self) -> Option<&String> {
+        self.worker.profile.labels.get(PEER_LABEL)
+    }
+}
+
+/// Bytes of a block at the agent of a worker; 0 if the worker states none, or no number.
+fn block_bytes(worker: &RouterWorker) -> u64 {
+    let label = worker.profile.labels.get(BLOCK_BYTES_LABEL);
+    label.and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
 }
 
 impl Workers {
@@ -112,11 +133,28 @@ impl Workers {
             self.numbers.insert(worker.key.clone(), self.members.len());
             self.ranks.push((rank, worker.profile.total_kv_blocks.unwrap_or(0)));
             self.joined_last = self.joined_last.max(joined);
-            self.members.push(Member { worker, rank, joined });
+            let number = self.count - 1;
+            let block_bytes = block_bytes(&worker);
+            self.members.push(Member { worker, rank, number, block_bytes, joined });
         }
         debug_assert_eq!(self.ranks.len(), self.members.len(), "each member has one rank");
         debug_assert_eq!(self.numbers.len(), self.members.len(), "each rank has one number");
         before.into_values().collect()
+    }
+
+    /// Members whose agents serve these leading blocks.
+    pub(super) fn serving<'a>(
+        &'a self,
+        blocks: &'a [(WorkerKey, TierBlocks)],
+        is_ejected: impl Fn(&WorkerId) -> bool + 'a,
+    ) -> impl Iterator<Item = Holder> + 'a {
+        blocks.iter().filter_map(move |(key, blocks)| {
+            let candidate = *self.numbers.get(key)?;
+            let member = self.members.get(candidate)?;
+            member.peer().filter(|_| !is_ejected(&key.worker))?;
+            let (worker, block_bytes) = (member.number, member.block_bytes);
+            Some(Holder { candidate, worker, blocks: *blocks, block_bytes })
+        })
     }
 
     /// What members hold of a prompt. This looks up those who hold any, and not every member.
@@ -173,7 +211,7 @@ impl Holders {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::route::{TierBlocks, Trust};
+    use crate::route::Trust;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 

@@ -9,7 +9,7 @@ use crate::{Answer, ClientConfig, ClientError, HashedPrompt, Prompt};
 use futures::future::join_all;
 use kvasir_proto::convert::{self, Owner};
 use kvasir_proto::hash::bucket;
-use kvasir_proto::pb::RecordPlacementRequest;
+use kvasir_proto::pb::{RecordPlacementRequest, Tier};
 use kvasir_proto::shard::{ShardCount, ShardMap};
 use kvasir_proto::types::WorkerKey;
 use shard::{Clock, Outcome, Shard};
@@ -115,12 +115,21 @@ impl ShardedClient {
     /// # Errors
     /// As for [`ShardedClient::find`].
     pub async fn find_hashed(&self, prompt: &HashedPrompt) -> Result<Answer, ClientError> {
+        self.find_in(prompt, &[]).await
+    }
+
+    /// [`ShardedClient::find_hashed`] for blocks in these tiers; in all, if there are none.
+    pub(crate) async fn find_in(
+        &self,
+        prompt: &HashedPrompt,
+        tiers: &[Tier],
+    ) -> Result<Answer, ClientError> {
         if prompt.is_short() {
             return Ok(Answer::default());
         }
         let inner = &*self.inner;
         let until = inner.clock.elapsed() + inner.deadline.mul_f64(SHARD_SHARE);
-        let request = prompt.request();
+        let request = prompt.request_in(tiers);
         check_length(&request.local_hashes)?;
         let _turn = inner.turn().await?;
         let asked = inner.shards.iter().map(|shard| shard.ask(&request, &inner.clock, until));

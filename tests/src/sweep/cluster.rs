@@ -3,8 +3,9 @@
 use super::options::{ClusterOptions, Placement};
 use super::router::Router;
 use super::way::Way;
-use crate::engine::timed::{Engine, Event, Job, Nanos, Terms, Timed, TransferModel};
+use crate::engine::timed::{Engine, Event, Job, Nanos, PeerFetch, Terms, Timed, TransferModel};
 use anyhow::{Context, Result, ensure};
+use router_client::route::Fetch;
 use std::num::NonZeroU32;
 
 /// What became of a request.
@@ -49,6 +50,8 @@ pub(super) struct Cluster<'a> {
     transfer: TransferModel,
     jobs: Vec<&'a Job>,
     placements: Vec<Placement>,
+    /// When the agent of each engine has sent what others fetch from it.
+    links: Vec<Nanos>,
     served: Vec<Served>,
     /// What happened in which engine, and is not told yet.
     news: Vec<(usize, Timed)>,
@@ -99,6 +102,7 @@ impl<'a> Cluster<'a> {
             transfer: options.transfer,
             jobs: Vec::new(),
             placements: Vec::new(),
+            links: vec![0; options.engines],
             served: Vec::new(),
             news: Vec::new(),
             events: Vec::new(),
@@ -131,8 +135,30 @@ impl<'a> Cluster<'a> {
         });
         self.jobs.push(job);
         self.placements.push(placement);
-        self.submit(first, id, Terms { is_prompt_only, ..Terms::default() }, now)?;
+        let fetch = placement.fetch.map(|fetch| self.fetch(job, &fetch, now));
+        self.submit(first, id, Terms { is_prompt_only, fetch, ..Terms::default() }, now)?;
         self.hear()
+    }
+
+    /// Fetches what holders really hold: an index that hears late may know of blocks that are gone. What follows the first
+    /// missing block is computed. A holder sends one block after the other, to whoever asked first: all together they
+    /// take as long as if they shared its bandwidth.
+    fn fetch(&mut self, job: &Job, fetch: &Fetch, now: Nanos) -> PeerFetch {
+        let mut blocks = fetch.first_block as usize;
+        let mut at = now;
+        for segment in fetch.segments() {
+            let Some(holder) = self.engines.get(segment.candidate) else { break };
+            let wanted = job.names.iter().skip(blocks).take(segment.blocks as usize);
+            let found = wanted.take_while(|name| holder.keeps(**name)).count();
+            let Some(link) = self.links.get_mut(segment.candidate) else { break };
+            *link = at.max(*link) + self.transfer.nanos(found * self.block_size);
+            at = *link;
+            blocks += found;
+            if found < segment.blocks as usize {
+                break;
+            }
+        }
+        PeerFetch { blocks, at }
     }
 
     /// Does all that happens up to `now`. Prefill engines go first: nothing that decode engines do reaches them.

@@ -1,7 +1,7 @@
 //! What a run is made of, and where a request goes.
 
 use crate::engine::timed::{EngineOptions, Nanos, TransferModel};
-use router_client::route::CostConfig;
+use router_client::route::{CostConfig, Fetch};
 
 /// Time that a message of one router takes to another: routers send every few milliseconds.
 pub const SYNC_NANOS: Nanos = 5_000_000;
@@ -24,7 +24,7 @@ pub struct ClusterOptions {
 }
 
 /// Where a request goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Placement {
     /// The number of the engine that answers it.
     pub engine: usize,
@@ -32,4 +32,6 @@ pub struct Placement {
     pub prefill: Option<usize>,
     /// Leading blocks of the prompt that the router expects in the cache of the engine that computes it.
     pub predicted_blocks: u32,
+    /// Blocks that this engine fetches from others first. Candidates are engines by their numbers.
+    pub fetch: Option<Fetch>,
 }

@@ -79,6 +79,7 @@ pub fn ways(args: &Args) -> Vec<Way> {
         ways.extend([replicas, Way { has_kill: true, ..replicas }]);
     }
     let others = [
+        Policy::KvFetch,
         Policy::RoundRobin,
         Policy::Random,
         Policy::LeastLoaded,

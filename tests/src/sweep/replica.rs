@@ -2,23 +2,27 @@
 
 use super::feed::worker_id;
 use super::options::{ClusterOptions, Placement};
-use super::way::Way;
-use crate::engine::timed::Nanos;
+use super::way::{Policy, Way};
+use crate::engine::timed::{Nanos, SECOND, TransferModel};
 use anyhow::{Context, Result};
 use kvasir_proto::convert::WorkerProfile;
 use kvasir_proto::types::{SequenceHash, WorkerKey};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use router_client::route::{
-    ActiveConfig, ActiveLoads, Candidate, Decision, NewRequest, PromptBlocks, Question, RankId,
-    Replication, RequestKey, RouterId, SelectConfig, Selector, SyncConfig, SyncMessage, TierBlocks,
-    Trust, Update,
+    ActiveConfig, ActiveLoads, Candidate, CostConfig, Decision, Fetch, FetchConfig, FetchPlanner,
+    Fetcher, Holder, NewRequest, PromptBlocks, Question, RankId, Rate, Replication, RequestKey,
+    RequestNotes, RouterId, SelectConfig, Selector, SyncConfig, SyncMessage, TierBlocks, Trust,
+    Update,
 };
 use router_client::router::PoolsConfig;
 use std::collections::{BTreeSet, VecDeque};
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::time::Duration;
+
+/// Bytes of keys and values of a token; any number does, as times are stated by token.
+const TOKEN_BYTES: u64 = 128 << 10;
 
 /// A request as a router sees it.
 #[derive(Debug)]
@@ -59,6 +63,8 @@ struct Pool {
     selector: Selector,
     active: ActiveLoads,
     sync: Option<Replication>,
+    /// How fast engines fetch blocks from each other; none if they do not.
+    fetch: Option<TransferModel>,
     block_size: NonZeroU32,
 }
 
@@ -82,12 +88,14 @@ impl Replica {
     ) -> Result<Self> {
         let mode = way.policy.mode().unwrap_or_default();
         let config = SelectConfig { mode, cost: options.cost, ..SelectConfig::default() };
+        let fetch = (way.policy == Policy::KvFetch).then_some(options.transfer);
         let router = RouterId(number as u64 + 1);
         let sync = (way.routers > 1).then(SyncConfig::default);
         let capacity = options.states_capacity.then_some(options.engine.capacity_blocks as u64);
         let profile = WorkerProfile { total_kv_blocks: capacity, ..WorkerProfile::default() };
         let pool = |engines: Range<usize>, active: ActiveConfig| {
-            Pool::new(router, (engines, profile.clone()), config, active, sync)
+            let pool = Pool::new(router, (engines, profile.clone()), config, active, sync);
+            pool.map(|pool| Pool { fetch, ..pool })
         };
         let split = way.prefill_engines;
         let main = pool(split..options.engines, ActiveConfig::new(block_size))?;
@@ -127,19 +135,21 @@ impl Replica {
             let least = PoolsConfig::default().remote_prefill_tokens_min;
             let local = main.preview(asked, rng)?;
             if asked.input_tokens >= least && local.cost.new_prefill_tokens >= least as f64 {
-                let first = prefill.choose(asked, None, rng)?;
-                let first_engine =
-                    prefill.book(asked, &first, first.cost.booked_prefill_tokens())?;
-                let decode = main.choose(asked, Some(0.0), rng)?;
-                let engine = main.book(asked, &decode, 0)?;
-                let predicted_blocks = first.overlap.total();
-                return Ok(Placement { engine, prefill: Some(first_engine), predicted_blocks });
+                let (first, fetch) = prefill.choose(asked, None, rng)?;
+                let tokens = first.cost.booked_prefill_tokens();
+                let first_engine = prefill.book(asked, &first, (tokens, fetch))?;
+                let (decode, _) = main.choose(asked, Some(0.0), rng)?;
+                let engine = main.book(asked, &decode, (0, None))?;
+                let predicted_blocks = first.overlap.total() + fetched(fetch);
+                let prefill = Some(first_engine);
+                return Ok(Placement { engine, prefill, predicted_blocks, fetch });
             }
         }
-        let decision = main.choose(asked, None, rng)?;
-        let engine = main.book(asked, &decision, decision.cost.booked_prefill_tokens())?;
-        let predicted_blocks = decision.overlap.total();
-        Ok(Placement { engine, prefill: None, predicted_blocks })
+        let (decision, fetch) = main.choose(asked, None, rng)?;
+        let tokens = decision.cost.booked_prefill_tokens();
+        let engine = main.book(asked, &decision, (tokens, fetch))?;
+        let predicted_blocks = decision.overlap.total() + fetched(fetch);
+        Ok(Placement { engine, prefill: None, predicted_blocks, fetch })
     }
 
     /// The first token of a request is out, so its prefill engine is done, too.
@@ -176,6 +186,10 @@ impl Replica {
     }
 }
 
+fn fetched(fetch: Option<Fetch>) -> u32 {
+    fetch.map_or(0, |fetch| fetch.blocks)
+}
+
 // === impl Pool ===
 
 impl Pool {
@@ -202,13 +216,14 @@ impl Pool {
             selector: Selector::new(config),
             active,
             sync: sync.map(|config| Replication::new(router, config)),
+            fetch: None,
             block_size,
         })
     }
 
     /// Whom the pool would choose; nobody's turn passes.
     fn preview(&self, asked: &Asked<'_>, rng: &mut ChaCha8Rng) -> Result<Decision> {
-        self.choose_by(&mut self.selector.clone(), asked, None, rng)
+        Ok(self.choose_by(&mut self.selector.clone(), asked, None, rng)?.0)
     }
 
     fn choose(
@@ -216,7 +231,7 @@ impl Pool {
         asked: &Asked<'_>,
         overlap_weight: Option<f64>,
         rng: &mut ChaCha8Rng,
-    ) -> Result<Decision> {
+    ) -> Result<(Decision, Option<Fetch>)> {
         let mut selector = self.selector.clone();
         let decision = self.choose_by(&mut selector, asked, overlap_weight, rng)?;
         self.selector = selector;
@@ -229,18 +244,32 @@ impl Pool {
         asked: &Asked<'_>,
         overlap_weight: Option<f64>,
         rng: &mut ChaCha8Rng,
-    ) -> Result<Decision> {
+    ) -> Result<(Decision, Option<Fetch>)> {
         let Self { members, profile, adapters, active, .. } = self;
+        let planner = self.fetch.filter(|_| overlap_weight.is_none());
+        let planner = planner.map(|model| self.planner(model, asked, &selector.config().cost));
+        let fetch = |member: &Member, own_blocks: u32| {
+            let measured = active.prefill_tokens_per_second(member.rank);
+            let by = Fetcher {
+                worker: member.engine,
+                block_bytes: self.block_bytes(),
+                own_blocks,
+                prefill: FetchConfig::default().prefill(measured),
+            };
+            planner.as_ref()?.plan(&by).ok()
+        };
         let shared = active.shared(asked.chain);
         let now = Duration::from_nanos(asked.now);
         let candidate = |member: &'_ Member| {
             let overlap = asked.held.get(member.engine).copied().unwrap_or_default();
-            (active.load_at(member.rank, now), shared.of(member.rank), overlap)
+            let shared_blocks = shared.of(member.rank);
+            let fetch = fetch(member, overlap.expecting(shared_blocks).total());
+            (active.load_at(member.rank, now), shared_blocks, overlap, fetch)
         };
         let candidates: Vec<_> = members
             .iter()
             .map(|member| {
-                let (load, shared_blocks, overlap) = candidate(member);
+                let (load, shared_blocks, overlap, fetch) = candidate(member);
                 Candidate {
                     key: &member.key,
                     profile,
@@ -249,6 +278,7 @@ impl Pool {
                     shared_blocks,
                     overlap,
                     trust: Trust::Full,
+                    fetch: fetch.map(|fetch| fetch.cost()),
                     age: Duration::MAX,
                     is_ejected: false,
                 }
@@ -257,7 +287,30 @@ impl Pool {
         let mut question = Question::new(asked.input_tokens, self.block_size);
         question.overlap_score_weight = overlap_weight;
         let mut draw = || rng.random::<u64>();
-        Ok(selector.select(&question, &candidates, &mut draw)?)
+        let decision = selector.select(&question, &candidates, &mut draw)?;
+        let chosen = members.get(decision.candidate);
+        let fetch = chosen.and_then(|member| candidate(member).3);
+        Ok((decision, fetch))
+    }
+
+    /// Each engine has an agent that serves what the engine holds: blocks in device memory are in the agent's host memory, too.
+    fn planner(&self, model: TransferModel, asked: &Asked<'_>, cost: &CostConfig) -> FetchPlanner {
+        let per_second = TOKEN_BYTES as f64 * SECOND as f64 / model.token.max(1) as f64;
+        let bandwidth = Rate { per_second, is_measured: true };
+        let holder = |member: &Member| {
+            let TierBlocks { device, host, disk } = *asked.held.get(member.engine)?;
+            let blocks = TierBlocks { device: 0, host: device + host, disk };
+            let (worker, block_bytes) = (member.engine, self.block_bytes());
+            Some(Holder { candidate: member.engine, worker, blocks, block_bytes })
+        };
+        let holders = self.members.iter().filter_map(holder);
+        let blocks = u32::try_from(asked.chain.len()).unwrap_or(u32::MAX);
+        let turn = asked.chain.first().map_or(0, |first| first.0 as usize);
+        FetchPlanner::new((blocks, self.block_size), &cost.credits, bandwidth, holders, turn)
+    }
+
+    fn block_bytes(&self) -> u64 {
+        u64::from(self.block_size.get()) * TOKEN_BYTES
     }
 
     /// Counts a request where it was placed. The number of the engine.
@@ -265,7 +318,7 @@ impl Pool {
         &mut self,
         asked: &Asked<'_>,
         decision: &Decision,
-        prefill_tokens: u64,
+        (prefill_tokens, fetch): (u64, Option<Fetch>),
     ) -> Result<usize> {
         let chosen = self.members.get(decision.candidate);
         let Member { engine, rank, .. } = chosen.context("an engine that is not there")?;
@@ -277,7 +330,10 @@ impl Pool {
             expected_output_tokens: None,
         };
         let key = self.key(asked.id)?;
-        self.active.add(&key, request, Duration::from_nanos(asked.now))?;
+        let overlap_blocks = decision.overlap.total();
+        let has_fetch = fetch.is_some();
+        let notes = RequestNotes { overlap_blocks, has_fetch, ..RequestNotes::default() };
+        self.active.add_noted(&key, request, notes, Duration::from_nanos(asked.now))?;
         if let Some(sync) = &mut self.sync {
             sync.local_added(&key);
         }

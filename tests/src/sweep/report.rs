@@ -177,9 +177,9 @@ fn verdict(kv: &Cell, cells: &[Cell]) -> String {
         let what = format!("hit tokens are {:.1} % of the oracle's; wanted: 95 %", share * 100.0);
         line(share >= HIT_SHARE, what);
     }
-    let others = cells
-        .iter()
-        .filter(|at| is_alike(at) && !at.way.is_kv() && at.way.policy != Policy::Oracle);
+    // These do or know what kv cannot.
+    let is_beyond = |at: &Cell| [Policy::KvFetch, Policy::Oracle].contains(&at.way.policy);
+    let others = cells.iter().filter(|at| is_alike(at) && !at.way.is_kv() && !is_beyond(at));
     let better: Vec<_> = others.filter(|other| kv.is_worse_than(other)).collect();
     line(better.is_empty(), "no other policy has a lower mean TTFT beyond the interval".to_owned());
     for other in better {

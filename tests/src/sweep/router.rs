@@ -42,7 +42,8 @@ impl Router {
         let engines = options.engines;
         let replicas = (0..way.routers).map(|at| Replica::new(at, way, options, block_size, seed));
         let replicas = replicas.collect::<Result<_>>()?;
-        let index = way.is_kv().then(|| Feed::new(engines, way.staleness)).transpose()?;
+        let index =
+            way.policy.needs_index().then(|| Feed::new(engines, way.staleness)).transpose()?;
         Ok(Self {
             way,
             replicas,
@@ -65,7 +66,7 @@ impl Router {
         self.owners.push(owner);
         if self.way.policy == Policy::Oracle {
             let engine = best_of(engines, job, now);
-            return Ok(Placement { engine, prefill: None, predicted_blocks: 0 });
+            return Ok(Placement { engine, ..Placement::default() });
         }
         let names = job.prompt_names(self.block_size.get() as usize);
         let chain: Vec<_> = names.iter().map(|&name| SequenceHash(name)).collect();

@@ -14,6 +14,8 @@ pub const STALENESS: Nanos = 100 * MILLISECOND;
 pub enum Policy {
     /// Overlap and load.
     Kv,
+    /// The same, and engines fetch blocks from other engines where that is faster than computing them.
+    KvFetch,
     /// Each engine in turn.
     RoundRobin,
     /// Any.
@@ -31,7 +33,7 @@ pub enum Policy {
 pub struct Way {
     /// What decides.
     pub policy: Policy,
-    /// How late the index hears of the caches, in nanoseconds. Only policy `kv` asks it.
+    /// How late the index hears of the caches, in nanoseconds. Only policies that need it ask it.
     pub staleness: Nanos,
     /// Replicas of the router, at least 1. Requests go to them in turn.
     pub routers: usize,
@@ -48,7 +50,7 @@ impl Policy {
     #[must_use]
     pub fn mode(self) -> Option<Mode> {
         match self {
-            Self::Kv => Some(Mode::Kv),
+            Self::Kv | Self::KvFetch => Some(Mode::Kv),
             Self::RoundRobin => Some(Mode::RoundRobin),
             Self::Random => Some(Mode::Random),
             Self::LeastLoaded => Some(Mode::LeastLoaded),
@@ -60,16 +62,32 @@ impl Policy {
     /// The policy of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        let all = [Self::Kv, Self::RoundRobin, Self::Random, Self::LeastLoaded, Self::PowerOfTwo];
-        all.into_iter().chain([Self::Oracle]).find(|policy| policy.to_string() == name)
+        Self::ALL.into_iter().find(|policy| policy.to_string() == name)
+    }
+
+    const ALL: [Self; 7] = [
+        Self::Kv,
+        Self::KvFetch,
+        Self::RoundRobin,
+        Self::Random,
+        Self::LeastLoaded,
+        Self::PowerOfTwo,
+        Self::Oracle,
+    ];
+
+    /// Whether it asks the index.
+    #[must_use]
+    pub const fn needs_index(self) -> bool {
+        matches!(self, Self::Kv | Self::KvFetch)
     }
 }
 
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.mode() {
-            Some(mode) => mode.fmt(f),
-            None => f.write_str("oracle"),
+        match (self, self.mode()) {
+            (Self::KvFetch, _) => f.write_str("kv-fetch"),
+            (_, Some(mode)) => mode.fmt(f),
+            (_, None) => f.write_str("oracle"),
         }
     }
 }
@@ -93,7 +111,7 @@ impl Way {
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.policy.fmt(f)?;
-        if self.is_kv() && self.staleness != STALENESS {
+        if self.policy.needs_index() && self.staleness != STALENESS {
             write!(f, ", {} ms late", self.staleness / MILLISECOND)?;
         }
         if self.routers > 1 {
@@ -123,6 +141,7 @@ mod tests {
         let in_turn = Way { prefill_engines: 5, ..Way::of(Policy::RoundRobin) };
         assert_eq!(in_turn.to_string(), "round-robin, 5 for prefill");
         assert_eq!(Policy::named("power-of-two"), Some(Policy::PowerOfTwo));
+        assert_eq!(Policy::named("kv-fetch"), Some(Policy::KvFetch));
         assert_eq!((Policy::named("oracle"), Policy::named("x")), (Some(Policy::Oracle), None));
     }
 }

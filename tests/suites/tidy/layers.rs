@@ -134,7 +134,8 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("reports", &[]),
             ("discovery", &["fleet", "reports"]),
             ("agents", &["discovery", "fleet", "reports"]),
-            ("metrics", &["fleet"]),
+            ("fetches", &[]),
+            ("metrics", &["fetches", "fleet"]),
             ("sync", &["fleet", "reports"]),
             (
                 "routing",
@@ -221,10 +222,10 @@ const LAYERS: &[(&str, &str)] = &[
         "router-client",
         "config error prompt stream overlap workers client merge replicas sharded route router",
     ),
-    ("router-client::route", "error cost trust active sync outliers queue sessions select"),
+    ("router-client::route", "error cost fetch trust active sync outliers queue sessions select"),
     (
         "router-client::router",
-        "config error index waiting outcome workers state shared reservation builder pools",
+        "config error index waiting outcome workers candidates state shared reservation builder pools",
     ),
     (
         "router-client::route::active",

@@ -11,9 +11,10 @@ compares every byte that it loads. The agent needs --blocks-host-bytes and --blo
 import argparse
 import random
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import Any, Optional
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,9 +42,13 @@ class Connector:
 
     def matched_tokens(self, sequence_hashes: Sequence[int]) -> int:
         """Tokens at the beginning of these blocks that need not be computed."""
-        if not sequence_hashes:
-            return 0
-        return len(self._session.match_prefix(sequence_hashes).nearest) * self._block_size
+        found = self._session.match_prefix(sequence_hashes).nearest if sequence_hashes else ()
+        return len(found) * self._block_size
+
+    def fetch(self, plan: Mapping[str, Any], prompt: Sequence[BlockIdentity]) -> None:
+        """Has the agent fetch what a router plans: `kvasir_fetch` of a request's parameters."""
+        wanted = prompt[plan["first_block"] : plan["first_block"] + plan["blocks"]]
+        self._session.fetch(plan["peers"], [block.sequence_hash for block in wanted])
 
     def save(self, evicted: Sequence[tuple[BlockIdentity, Pages]]) -> int:
         """Saves at most `batch` pages that the cache is about to lose. Returns how many."""
@@ -51,13 +56,12 @@ class Connector:
             slots = self._session.allocate(len(evicted))
         except UnavailableError:
             return 0  # no room: the pages are computed again when they are needed
-        blocks = []
-        for slot, (identity, page) in zip(slots, evicted):
+        blocks = [CommitBlock(slot, identity) for slot, (identity, _) in zip(slots, evicted)]
+        for slot, (_, page) in zip(slots, evicted):
             if self._arena is None:
                 self._session.write(slot, page.data)
             else:
                 self._arena.slot(slot, writable=True)[:] = page
-            blocks.append(CommitBlock(slot, identity))
         committed = self._session.commit(blocks)
         held = [answer.block.slot for answer in committed if answer.block]
         refused = [at.slot for at, answer in zip(blocks, committed) if answer.block is None]
@@ -118,12 +122,14 @@ class Engine:
         self._cached: OrderedDict[int, tuple[int, BlockIdentity]] = OrderedDict()
         self.counts = Counts()
 
-    def serve(self, tokens: Sequence[int]) -> None:
+    def serve(self, tokens: Sequence[int], plan: Optional[Mapping[str, Any]] = None) -> None:
         """Gets the KV blocks of a prompt: from the cache, from the agent, or by computing them."""
         prompt = block_identities(local_hashes(tokens, self._block_size))
         if len(prompt) > len(self._memory):
             raise ValueError(f"a prompt of {len(prompt)} blocks needs as many pages")
         self.counts.requests += 1
+        if plan is not None:
+            self._connector.fetch(plan, prompt)
         own = list(takewhile(lambda block: block.sequence_hash in self._cached, prompt))
         self.counts.hits += len(own)
         self._touch(own)
@@ -134,12 +140,12 @@ class Engine:
         pages = [self._memory[place] for place in places]
         loaded = self._connector.load(names[:matched], pages)
         for index, (identity, page) in enumerate(zip(missing, pages)):
-            right = computed(identity.sequence_hash, page.size)
+            right = computed(names[index], page.size)
             if index >= loaded:
                 page[:] = right
             elif not np.array_equal(page, right):
                 self.counts.wrong += 1
-            self._cached[identity.sequence_hash] = (places[index], identity)
+            self._cached[names[index]] = (places[index], identity)
         self._touch(prompt)
         self.counts.loaded += loaded
         self.counts.computed += len(missing) - loaded
@@ -151,27 +157,21 @@ class Engine:
 
     def _take(self, count: int) -> list[int]:
         """Pages to fill: free ones, else those of the blocks that were used least recently."""
-        evicted = []
-        while len(self._free) < count:
-            place, identity = self._cached.popitem(last=False)[1]
-            evicted.append((identity, self._memory[place]))
-            self._free.append(place)
+        oldest = [self._cached.popitem(last=False)[1] for _ in range(count - len(self._free))]
+        evicted = [(identity, self._memory[place]) for place, identity in oldest]
+        self._free.extend(place for place, _ in oldest)
         self.counts.evicted += len(evicted)
-        batch = self._connector.batch
-        for start in range(0, len(evicted), batch):
-            self.counts.saved += self._connector.save(evicted[start : start + batch])
+        for start in range(0, len(evicted), self._connector.batch):
+            batch = evicted[start : start + self._connector.batch]
+            self.counts.saved += self._connector.save(batch)
         return [self._free.pop() for _ in range(count)]
 
 
 def prompts(seed: int, requests: int, conversations: int, block_size: int) -> list[list[int]]:
     """Prompts of a few conversations in random order: each begins as the one before it."""
     draw = random.Random(seed)
-    drawn = []
-    for _ in range(requests):
-        conversation, blocks = draw.randrange(conversations), draw.randint(1, 8)
-        first = conversation << 16
-        drawn.append(list(range(first, first + blocks * block_size)))
-    return drawn
+    drawn = ((draw.randrange(conversations) << 16, draw.randint(1, 8)) for _ in range(requests))
+    return [list(range(first, first + blocks * block_size)) for first, blocks in drawn]
 
 
 def main() -> None:

@@ -15,6 +15,8 @@ from kvasir import (
     Decision,
     DecisionReason,
     Engine,
+    FetchPeer,
+    FetchPlan,
     IndexOutcome,
     IndexTrust,
     ModelType,
@@ -140,6 +142,8 @@ def test_the_routers_answers_match_the_contract() -> None:
     pairs: list[tuple[Any, type[Message]]] = [
         (BusyThresholds, router_pb2.BusyThresholds),
         (Decision, router_pb2.SelectWorkerResponse),
+        (FetchPeer, router_pb2.FetchPeer),
+        (FetchPlan, router_pb2.FetchPlan),
         (PrefillChoice, router_pb2.PrefillChoice),
         (RankExplanation, router_pb2.RankExplanation),
         (RankLoad, router_pb2.RankLoad),

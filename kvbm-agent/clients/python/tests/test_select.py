@@ -10,6 +10,9 @@ from kvasir import (
     BusyThresholds,
     Decision,
     DecisionReason,
+    FetchOutcome,
+    FetchPeer,
+    FetchPlan,
     IndexOutcome,
     IndexTrust,
     InvalidArgumentError,
@@ -193,6 +196,7 @@ def test_decisions_are_read_completely() -> None:
         decode_blocks=4.5,
         decode_cost=4.25,
         total=8,
+        fetch_tokens=5.5,
     )
     answer = pb.SelectWorkerResponse(
         request_id="mine",
@@ -225,6 +229,7 @@ def test_decisions_are_read_completely() -> None:
                 preference=0.5,
                 slow_start=1.5,
                 score=9.5,
+                fetch_blocks=6,
             )
         ],
         prefill=pb.PrefillChoice(
@@ -233,10 +238,25 @@ def test_decisions_are_read_completely() -> None:
             reason="DECISION_REASON_ONLY_ONE",
             cost=cost,
             index="INDEX_OUTCOME_ANSWERED",
+            fetch_outcome="FETCH_OUTCOME_NO_HOLDER",
         ),
         prefill_outcome="PREFILL_OUTCOME_CHOSEN",
+        fetch=pb.FetchPlan(
+            first_block=1,
+            blocks=2,
+            recompute_blocks=3,
+            peers=[pb.FetchPeer(worker_id="w", dp_rank=4, address="http://a:1", blocks=2)],
+            expected_us=5,
+            compute_us=6,
+            block_bytes=7,
+            bytes_per_second=8.5,
+            bandwidth_is_measured=True,
+            prefill_tokens_per_second=9.5,
+            prefill_rate_is_measured=False,
+        ),
+        fetch_outcome="FETCH_OUTCOME_PLANNED",
     )
-    expected_cost = RouteCost(1.5, 2.5, 3.5, 4.5, 8, 4.25)
+    expected_cost = RouteCost(1.5, 2.5, 3.5, 4.5, 8, 4.25, 5.5)
     expected = Decision(
         request_id="mine",
         worker_id="worker-0",
@@ -268,6 +288,7 @@ def test_decisions_are_read_completely() -> None:
                 preference=0.5,
                 slow_start=1.5,
                 score=9.5,
+                fetch_blocks=6,
             ),
         ),
         prefill=PrefillChoice(
@@ -276,17 +297,25 @@ def test_decisions_are_read_completely() -> None:
             reason=DecisionReason.ONLY_ONE,
             cost=expected_cost,
             index=IndexOutcome.ANSWERED,
+            fetch=None,
+            fetch_outcome=FetchOutcome.NO_HOLDER,
         ),
         prefill_outcome=PrefillOutcome.CHOSEN,
+        fetch=FetchPlan(
+            1, 2, 3, (FetchPeer("w", 4, "http://a:1", 2),), 5, 6, 7, 8.5, True, 9.5, False
+        ),
+        fetch_outcome=FetchOutcome.PLANNED,
     )
     assert _read_route.decision(answer) == expected
     # A newer router may send what this package does not know.
     answer.ClearField("mode")
     answer.ClearField("prefill")
+    answer.ClearField("fetch")
     unknown = b"\x20\x63\x28\x63\xa0\x01\x63"
     newer = pb.SelectWorkerResponse.FromString(answer.SerializeToString() + unknown)
     decision = _read_route.decision(newer)
     assert decision.mode is RouterMode.UNSPECIFIED
     assert decision.reason is DecisionReason.UNSPECIFIED
     assert decision.prefill is None
+    assert decision.fetch is None
     assert decision.prefill_outcome is PrefillOutcome.UNSPECIFIED

@@ -1,5 +1,6 @@
 //! A request with all that is known before a worker is chosen.
 
+use super::fetch::{PARAMETERS, add_plan};
 use super::{Gateway, bytes};
 use crate::engines::Target;
 use crate::error::ApiError;
@@ -11,6 +12,7 @@ use kvasir_proto::convert::ModelType;
 use kvasir_proto::hash::Namespace;
 use kvasir_proto::types::{LocalHash, SequenceHash};
 use kvasir_router::fleet::Partition;
+use router_client::route::FetchPlan;
 use router_client::router::Hints;
 use router_client::{HashedPrompt, Prompt};
 use serde_json::{Value, json};
@@ -107,8 +109,8 @@ impl Job {
         kvasir_proto::hash::sequence_hashes(first.as_slice()).next()
     }
 
-    /// What the engine gets, with what a prefill worker returned.
-    pub(super) fn body(&self, parameters: Option<Value>) -> Bytes {
+    /// What the engine gets, with what a prefill worker returned, and which blocks to fetch.
+    pub(super) fn body(&self, parameters: Option<Value>, plan: Option<&FetchPlan>) -> Bytes {
         let mut body = self.request.body.clone();
         if self.request.is_stream {
             // The engine says how many tokens there were; a client that did not ask is not told.
@@ -121,7 +123,10 @@ impl Job {
         }
         self.add_salt(&mut body);
         if let Some(parameters) = parameters {
-            body.insert("kv_transfer_params".to_owned(), parameters);
+            body.insert(PARAMETERS.to_owned(), parameters);
+        }
+        if let Some(plan) = plan {
+            add_plan(&mut body, plan);
         }
         bytes(body)
     }

@@ -1,6 +1,7 @@
 //! One request, from its tokens to the end of its answer: a worker is chosen, the engine is asked, and another one if that
 //! fails before the first byte.
 
+mod fetch;
 mod job;
 mod next_turn;
 mod prefill;
@@ -260,7 +261,7 @@ impl Gateway {
                 computed_at = placement.decode.worker().clone();
             }
         }
-        let body = job.body(parameters);
+        let body = job.body(parameters, placement.decode.decision().fetch.as_ref().ok());
         let next = NextTurn::of(job, computed_at);
         let mut serving = self.serving(job, placement, next.is_some());
         let answer = self.ask(job, &mut serving, body).await?;

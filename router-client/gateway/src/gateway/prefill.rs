@@ -1,15 +1,14 @@
 //! Disaggregated serving, as vLLM's engines do it: the prefill worker computes the prompt and one token, and returns what the
 //! decode worker needs to fetch its blocks.
 
+use super::fetch::{PARAMETERS, add_plan};
 use super::job::Job;
 use super::{Gateway, bytes, while_alive};
 use crate::engines::Sent;
+use router_client::route::FetchPlan;
 use router_client::router::Placement;
 use serde_json::{Map, Value, json};
 use tokio::time::timeout_at;
-
-/// Where engines exchange what a transfer needs.
-const PARAMETERS: &str = "kv_transfer_params";
 
 impl Gateway {
     /// Has the prefill worker compute the prompt. None if it fails: then the decode worker does.
@@ -46,7 +45,7 @@ impl Gateway {
         let engine = engine.ok_or_else(|| "the engine's address is not known".to_owned())?;
         let sent = Sent {
             path: job.request.kind.path(),
-            body: bytes(prefill_body(job)),
+            body: bytes(prefill_body(job, reservation.decision().fetch.as_ref().ok())),
             rank: engine.has_ranks.then_some(worker.rank),
             request_id: Some(reservation.request_id()),
         };
@@ -67,8 +66,8 @@ impl Gateway {
     }
 }
 
-/// The request for one token, whose blocks another engine will fetch.
-fn prefill_body(job: &Job) -> Map<String, Value> {
+/// The request for one token, whose blocks another engine will fetch. The prefill worker may fetch some itself before.
+fn prefill_body(job: &Job, plan: Option<&FetchPlan>) -> Map<String, Value> {
     let mut body = one_token(&job.request.body);
     job.add_salt(&mut body);
     let parameters = json!({
@@ -76,6 +75,9 @@ fn prefill_body(job: &Job) -> Map<String, Value> {
         "remote_block_ids": null, "remote_host": null, "remote_port": null,
     });
     body.insert(PARAMETERS.to_owned(), parameters);
+    if let Some(plan) = plan {
+        add_plan(&mut body, plan);
+    }
     body
 }
 

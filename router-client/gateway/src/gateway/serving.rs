@@ -184,6 +184,10 @@ impl Serving {
         let Some(mut placement) = self.placement.take() else { return };
         placement.output_tokens(self.tally.output_tokens);
         let cached_tokens = self.tally.cached_tokens;
+        if let Some((bytes, took)) = self.tally.fetched {
+            placement.decode.report_fetch(bytes, took);
+            self.route_metrics.fetched(bytes, took);
+        }
         let freed = placement.decode.end(Ended { has_failed, cached_tokens });
         let expected = freed.map(|freed| freed.expected_cached_tokens);
         self.route_metrics.freed(has_failed == Some(true), expected.zip(cached_tokens));

@@ -5,8 +5,9 @@ use kvasir_process::options::{ProcessConfig, dialled, positive};
 use kvasir_process::text::{ServerUrl, Span};
 use kvasir_proto::limits::NAME_BYTES_MAX;
 use router_client::route::{
-    ActiveConfig, BusyThresholds, ConfigError as SettingError, CostConfig, OutlierConfig,
-    PreferenceWeights, QueueConfig, SelectConfig, SlowStart, SyncConfig, TierCredits, TrustConfig,
+    ActiveConfig, BusyThresholds, ConfigError as SettingError, CostConfig, FetchConfig,
+    OutlierConfig, PreferenceWeights, QueueConfig, SelectConfig, SlowStart, SyncConfig,
+    TierCredits, TrustConfig,
 };
 use router_client::router::{PoolsConfig, RouterConfig};
 use router_client::{Dialer, REPLICAS_MAX};
@@ -182,7 +183,21 @@ fn router(options: &RoutingOptions) -> Result<RouterConfig, ConfigError> {
     let session_ttl = Some(options.session_ttl.0).filter(|ttl| !ttl.is_zero());
     let digest_interval = options.sync_digest_interval.0;
     let sync = options.replica_sync.then_some(SyncConfig { digest_interval });
-    Ok(RouterConfig { select, active, queue, outliers, trust, session_ttl, placement_ttl, sync })
+    let fetch = options.fetch_plans.then_some(FetchConfig {
+        bytes_per_second: options.fetch_bandwidth.0 as f64,
+        prefill_tokens_per_second: options.prefill_rate,
+    });
+    Ok(RouterConfig {
+        select,
+        active,
+        queue,
+        outliers,
+        trust,
+        fetch,
+        session_ttl,
+        placement_ttl,
+        sync,
+    })
 }
 
 fn pools(options: &RoutingOptions) -> Result<PoolsConfig, ConfigError> {

@@ -1,7 +1,7 @@
 use clap::{ArgAction, Args};
 use kvasir_process::config;
 use kvasir_process::options::{NatsAccessOptions, ProcessOptions};
-use kvasir_process::text::{self, ServerUrl, Span, optional};
+use kvasir_process::text::{self, ByteCount, ServerUrl, Span, optional};
 use router_client::route::{BlockTracking, KvReuse, Mode, QueuePolicy};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -68,6 +68,17 @@ pub struct RoutingOptions {
     /// The share of overlap that is credited where the index is behind, 0 to 1
     #[arg(long, value_name = "SHARE", default_value_t = 0.5)]
     pub uncertain_credit: f64,
+    /// Whether to plan which blocks a worker fetches from other workers' agents instead of computing them. The plan is part of
+    /// the answer and of the worker's cost
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = false)]
+    pub fetch_plans: bool,
+    /// Bytes per second from one agent to another, such as 1GiB, until a fetch was reported, and a minute after the last
+    /// one; 0 plans nothing then
+    #[arg(long, value_name = "BYTES", default_value_t = ByteCount(1 << 30))]
+    pub fetch_bandwidth: ByteCount,
+    /// Tokens per second that a worker computes, until its first tokens show its own rate; 0 plans no fetches then
+    #[arg(long, value_name = "TOKENS", default_value_t = 20_000.0)]
+    pub prefill_rate: f64,
     /// Which blocks of requests under way are tracked: off, prompt or prompt-and-output
     #[arg(long, value_name = "BLOCKS", default_value_t = BlockTracking::Prompt)]
     #[serde(serialize_with = "text::serialize")]

@@ -1,5 +1,5 @@
 use super::*;
-use router_client::route::{BlockTracking, CostConfig, Mode, QueuePolicy};
+use router_client::route::{BlockTracking, CostConfig, FetchConfig, Mode, QueuePolicy};
 use router_client::router::PoolsConfig;
 use std::time::Duration;
 
@@ -51,6 +51,16 @@ fn shards_have_replicas() {
 }
 
 #[test]
+fn fetches_are_planned_if_asked() {
+    assert_eq!(with(&[]).expect("defaults").router.fetch, None);
+    let fetch = |arguments: &[&str]| with(arguments).expect("options").router.fetch;
+    assert_eq!(fetch(&["--fetch-plans"]), Some(FetchConfig::default()));
+    let set = ["--fetch-plans", "--fetch-bandwidth", "3KiB", "--prefill-rate", "7"];
+    let expected = FetchConfig { bytes_per_second: 3_072.0, prefill_tokens_per_second: 7.0 };
+    assert_eq!(fetch(&set), Some(expected));
+}
+
+#[test]
 fn without_events_decisions_are_recorded() {
     let ttl = |arguments: &[&str]| with(arguments).expect("options").router.placement_ttl;
     assert_eq!(ttl(&["--kv-events", "false"]), Some(Duration::from_secs(120)));
@@ -82,6 +92,8 @@ fn what_cannot_be_used_is_refused_by_name() {
         (&["--active-prefill-tokens-threshold=0"], "active-prefill-tokens-threshold: must be more"),
         (&["--max-staleness=0s"], "max-staleness: must be longer than 0"),
         (&["--uncertain-credit=2"], "uncertain-credit: must be between 0 and 1"),
+        (&["--fetch-plans", "--prefill-rate=-1"], "prefill-rate: must be at least 0"),
+        (&["--fetch-bandwidth=fast"], "--fetch-bandwidth"),
         (&["--request-lease=2d"], "request-lease: must be at most a day"),
         (&["--placement-ttl=0s"], "placement-ttl: is 0s, must be longer"),
         (&["--index-deadline=0s"], "index-deadline: is 0s, must be longer"),

@@ -195,6 +195,19 @@ fn mismatch(field: &'static str, actual: &str, expected: &str) -> ConvertError {
     ConvertError::new(field, Problem::Mismatch { actual, expected })
 }
 
+/// What was fetched from peers for a request, and in how much time.
+pub(super) fn fetched(
+    bytes: Option<u64>,
+    micros: Option<u64>,
+) -> Result<Option<(u64, Duration)>, ConvertError> {
+    match (bytes, micros) {
+        (None, None) => Ok(None),
+        (Some(bytes), Some(micros)) => Ok(Some((bytes, Duration::from_micros(micros)))),
+        (Some(_), None) => Err(mismatch("fetched_bytes", "is set", "with fetch_us only")),
+        (None, Some(_)) => Err(mismatch("fetch_us", "is set", "with fetched_bytes only")),
+    }
+}
+
 /// The thresholds of a request.
 pub(super) fn busy(thresholds: Option<pb::BusyThresholds>) -> Result<BusyThresholds, ConvertError> {
     let pb::BusyThresholds {

@@ -1,4 +1,4 @@
-use super::read::{Select, busy};
+use super::read::{Select, busy, fetched};
 use super::write::{self, count};
 use crate::fleet::{Fleet, Partition};
 use crate::metrics::RequestMetrics;
@@ -296,14 +296,22 @@ impl RouterContract for RouterService {
             failed: has_failed,
             cached_tokens,
             prefill_failed,
+            fetched_bytes,
+            fetch_us,
         } = request.into_inner();
+        let fetched = fetched(fetched_bytes, fetch_us).map_err(refused)?;
         let key = key(&model, &tenant)?;
         let partition = self.partition(&principal, &key)?;
         self.recorded.end(&(key, request_id.clone()), cached_tokens);
         let ended = Ended { has_failed, cached_tokens };
         let freed = partition.pools.free(&request_id, ended, prefill_failed);
         let freed = freed.map_err(|error| failed(ErrorCode::InvalidArgument, error))?;
-        let expected = freed.ok_or_else(|| unknown(&request_id))?.expected_cached_tokens;
+        let freed = freed.ok_or_else(|| unknown(&request_id))?;
+        if let Some((bytes, took)) = fetched {
+            partition.router_of(&freed.worker.worker).report_fetch(bytes, took);
+            self.metrics.fetched(bytes, took);
+        }
+        let expected = freed.expected_cached_tokens;
         let found = cached_tokens.map(|found| (expected, found));
         self.metrics.freed(has_failed == Some(true), found);
         let expected_cached_tokens = Some(expected);

@@ -6,7 +6,8 @@ use kvasir_proto::convert::{WorkerAddress, WorkerLoad};
 use kvasir_proto::pb;
 use kvasir_proto::types::{PartitionKey, WorkerKey};
 use router_client::route::{
-    BusyThresholds, Cost, Decision, Explanation, Mode, RankLoad, Reason, TierBlocks, Trust,
+    BusyThresholds, Cost, Decision, Explanation, FetchPeer, Mode, NoFetch, RankLoad, Reason,
+    TierBlocks, Trust,
 };
 use router_client::router::{Choice, IndexUse, PrefillOutcome};
 use std::time::Duration;
@@ -59,6 +60,44 @@ pub(super) fn selected(
         explanations: decision.explanations.iter().map(explanation).collect(),
         prefill: None,
         prefill_outcome: pb::PrefillOutcome::Unspecified.into(),
+        fetch: fetch(&decision),
+        fetch_outcome: fetch_outcome(&decision).into(),
+    }
+}
+
+/// The plan to fetch blocks, if there is one.
+fn fetch(decision: &Decision) -> Option<pb::FetchPlan> {
+    let plan = decision.fetch.as_ref().ok()?;
+    let peer = |at: &FetchPeer| pb::FetchPeer {
+        worker_id: at.worker.worker.as_str().to_owned(),
+        dp_rank: at.worker.rank,
+        address: at.address.clone(),
+        blocks: at.blocks,
+    };
+    Some(pb::FetchPlan {
+        first_block: plan.first_block,
+        blocks: plan.blocks,
+        recompute_blocks: plan.recompute_blocks,
+        peers: plan.peers.iter().map(peer).collect(),
+        expected_us: micros(plan.expected),
+        compute_us: micros(plan.compute),
+        block_bytes: plan.block_bytes,
+        bytes_per_second: plan.bandwidth.per_second,
+        bandwidth_is_measured: plan.bandwidth.is_measured,
+        prefill_tokens_per_second: plan.prefill.per_second,
+        prefill_rate_is_measured: plan.prefill.is_measured,
+    })
+}
+
+const fn fetch_outcome(decision: &Decision) -> pb::FetchOutcome {
+    match decision.fetch {
+        Ok(_) => pb::FetchOutcome::Planned,
+        Err(NoFetch::NotAsked) => pb::FetchOutcome::NotAsked,
+        Err(NoFetch::Complete) => pb::FetchOutcome::Complete,
+        Err(NoFetch::NoAgent) => pb::FetchOutcome::NoAgent,
+        Err(NoFetch::NoHolder) => pb::FetchOutcome::NoHolder,
+        Err(NoFetch::UnknownRate) => pb::FetchOutcome::UnknownRate,
+        Err(NoFetch::NotFaster) => pb::FetchOutcome::NotFaster,
     }
 }
 
@@ -71,6 +110,8 @@ pub(super) fn prefill_choice(choice: &Choice) -> pb::PrefillChoice {
         reason: reason(decision).into(),
         cost: Some(cost(&decision.cost)),
         index: index_outcome(index_use).into(),
+        fetch: fetch(decision),
+        fetch_outcome: fetch_outcome(decision).into(),
     }
 }
 
@@ -159,6 +200,7 @@ fn explanation(at: &Explanation) -> pb::RankExplanation {
         preference: at.preference,
         slow_start: at.slow_start,
         score: at.score,
+        fetch_blocks: at.fetch_blocks,
     }
 }
 
@@ -169,6 +211,7 @@ const fn cost(cost: &Cost) -> pb::RouteCost {
         prefill_blocks: cost.prefill_blocks,
         decode_blocks: cost.decode_blocks,
         decode_cost: cost.decode_cost,
+        fetch_tokens: cost.fetch_tokens,
         total: cost.total,
     }
 }

@@ -176,7 +176,7 @@ impl ActiveLoads {
             rank.add_digest(key.router, request.digest());
             rank.take_digest(key.router, before);
             if let Some(number) = request.prefill_number.take() {
-                rank.prefills.complete(number, now);
+                rank.prefills.complete(number, now, !request.notes.has_fetch);
                 self.loads.set_pace(request.rank, rank.prefills.pace());
             }
         }
@@ -278,6 +278,12 @@ impl ActiveLoads {
     #[inline]
     pub fn load_at(&self, rank: RankId, now: Duration) -> RankLoad {
         self.loads.get_at(rank, now)
+    }
+
+    /// Tokens that a rank computes a second, as its first tokens show; none before the first one.
+    #[must_use]
+    pub fn prefill_tokens_per_second(&self, rank: RankId) -> Option<f64> {
+        self.rank(rank)?.prefills.tokens_per_second()
     }
 
     /// How many leading blocks of a request each rank uses already. None, where blocks are not tracked or not shared.

@@ -323,7 +323,7 @@ fn a_routers_requests_are_known_together() {
     // What no load depends on does not.
     let digest = loads.digest_of_router(OURS);
     loads.free(&key(OURS, "1"));
-    let notes = RequestNotes { overlap_blocks: 3, is_paired: true };
+    let notes = RequestNotes { overlap_blocks: 3, is_paired: true, has_fetch: false };
     loads.add_noted(&key(OURS, "1"), longer, notes, secs(0)).expect("added");
     assert!(loads.placed(&key(OURS, "1")).expect("under way").is_paired);
     assert_eq!(loads.digest_of_router(OURS), digest);

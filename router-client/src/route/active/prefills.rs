@@ -49,13 +49,13 @@ impl Prefills {
         number
     }
 
-    /// The first token of a prompt is out.
-    pub(super) fn complete(&mut self, number: u64, now: Duration) {
+    /// The first token of a prompt is out. `shows_pace` is false if it also waited for something else than its computation.
+    pub(super) fn complete(&mut self, number: u64, now: Duration, shows_pace: bool) {
         let Some(tokens) = self.waiting.remove(&number) else {
             debug_assert!(false, "prompt {number} was waiting");
             return;
         };
-        if let Some(since) = self.since.replace(now) {
+        if let Some(since) = self.since.replace(now).filter(|_| shows_pace) {
             let took = now.saturating_sub(since).as_secs_f64();
             self.tokens += tokens as f64 - NEWEST_SHARE * self.tokens;
             self.seconds += took - NEWEST_SHARE * self.seconds;
@@ -70,6 +70,11 @@ impl Prefills {
         if oldest == Some(number) {
             self.since = None;
         }
+    }
+
+    /// The mean pace; none before the first token.
+    pub(super) fn tokens_per_second(&self) -> Option<f64> {
+        (self.seconds > 0.0 && self.tokens > 0.0).then(|| self.tokens / self.seconds)
     }
 
     pub(super) fn pace(&self) -> Pace {
@@ -125,10 +130,10 @@ mod tests {
         let first = prefills.add(1_000, at(0));
         let second = prefills.add(2_000, at(100));
         prefills.add(500, at(200));
-        prefills.complete(first, at(1_000));
+        prefills.complete(first, at(1_000), true);
         let pace = prefills.pace();
         assert_eq!([1_000, 2_000, 9_000].map(|ms| pace.computed_tokens(at(ms))), [0, 1_000, 2_000]);
-        prefills.complete(second, at(3_000));
+        prefills.complete(second, at(3_000), true);
         assert_eq!(prefills.pace().computed_tokens(at(3_250)), 250);
     }
 
@@ -137,10 +142,10 @@ mod tests {
     fn idle_time_does_not_count() {
         let mut prefills = Prefills::default();
         let first = prefills.add(1_000, at(0));
-        prefills.complete(first, at(1_000));
+        prefills.complete(first, at(1_000), true);
         let second = prefills.add(1_000, at(61_000));
         assert_eq!(prefills.pace().computed_tokens(at(61_500)), 500);
-        prefills.complete(second, at(62_000));
+        prefills.complete(second, at(62_000), true);
         prefills.add(1_000, at(70_000));
         assert_eq!(prefills.pace().computed_tokens(at(70_500)), 500);
     }
@@ -151,7 +156,7 @@ mod tests {
         let mut prefills = Prefills::default();
         let numbers = [1_000, 700, 300].map(|tokens| prefills.add(tokens, at(0)));
         prefills.cancel(numbers[1]);
-        prefills.complete(numbers[0], at(1_000));
+        prefills.complete(numbers[0], at(1_000), true);
         assert_eq!(prefills.pace().computed_tokens(at(9_000)), 300);
         prefills.cancel(numbers[2]);
         assert_eq!(prefills.pace().computed_tokens(at(9_000)), 0);
@@ -163,12 +168,26 @@ mod tests {
         let mut prefills = Prefills::default();
         let [first, second, third] =
             [1_000, 1_000, 1_000].map(|tokens| prefills.add(tokens, at(0)));
-        prefills.complete(first, at(1_000));
+        prefills.complete(first, at(1_000), true);
         prefills.cancel(second);
         assert_eq!(prefills.pace().computed_tokens(at(1_900)), 0);
-        prefills.complete(third, at(9_000));
+        prefills.complete(third, at(9_000), true);
         prefills.add(1_000, at(10_000));
         assert_eq!(prefills.pace().computed_tokens(at(10_500)), 500);
+    }
+
+    /// A prompt that waited for its blocks says nothing of the pace; the next one begins when its first token is out.
+    #[test]
+    fn a_fetch_does_not_slow_the_pace() {
+        let mut prefills = Prefills::default();
+        let first = prefills.add(1_000, at(0));
+        assert_eq!(prefills.tokens_per_second(), None);
+        prefills.complete(first, at(1_000), true);
+        let fetched = prefills.add(10, at(1_000));
+        prefills.complete(fetched, at(9_000), false);
+        assert_eq!(prefills.tokens_per_second(), Some(1_000.0));
+        prefills.add(1_000, at(9_000));
+        assert_eq!(prefills.pace().computed_tokens(at(9_500)), 500);
     }
 
     proptest! {
@@ -190,7 +209,7 @@ mod tests {
                     prop_assert!(estimate.abs_diff(tokens / 2) <= tokens / 50 + 1, "{estimate} of {tokens}");
                 }
                 computed += tokens;
-                prefills.complete(*number, Duration::from_nanos(computed * 1_000_000_000 / pace));
+                prefills.complete(*number, Duration::from_nanos(computed * 1_000_000_000 / pace), true);
             }
         }
     }

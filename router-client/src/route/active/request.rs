@@ -44,6 +44,8 @@ pub struct RequestNotes {
     pub overlap_blocks: u32,
     /// Whether it is half of a request that has another half in another pool. Replicas need not know.
     pub is_paired: bool,
+    /// Whether it waits for blocks from peers: then the time to its first token does not show the pace of its rank.
+    pub has_fetch: bool,
 }
 
 /// What is known of a request under way, for a replica that lacks it.

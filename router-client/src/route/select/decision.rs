@@ -1,6 +1,7 @@
 use super::mode::Mode;
 use crate::route::active::RankLoad;
 use crate::route::cost::{Cost, TierBlocks};
+use crate::route::fetch::{FetchPlan, NoFetch};
 use crate::route::trust::Trust;
 use kvasir_proto::types::WorkerKey;
 use std::collections::BTreeMap;
@@ -71,6 +72,8 @@ pub struct Explanation {
     pub trust: Trust,
     /// Leading blocks of the request that its requests under way use.
     pub shared_blocks: u32,
+    /// Blocks that it would fetch from peers.
+    pub fetch_blocks: u32,
     /// Its requests under way.
     pub load: RankLoad,
     /// The terms of its cost.
@@ -96,6 +99,8 @@ pub struct Decision {
     pub reason: Reason,
     /// Leading blocks of the prompt that the rank holds, or that other requests are computing there, by tier.
     pub overlap: TierBlocks,
+    /// What the rank had better fetch from peers, or why nothing.
+    pub fetch: Result<FetchPlan, NoFetch>,
     /// The terms of its cost, whatever the mode: what to book.
     pub cost: Cost,
     /// By which it was compared.

@@ -1,6 +1,6 @@
 use super::mode::Mode;
 use crate::route::active::RankLoad;
-use crate::route::cost::{TierBlocks, check_weight};
+use crate::route::cost::{FetchCost, TierBlocks, check_weight};
 use crate::route::error::{ConfigError, check};
 use crate::route::trust::Trust;
 use kvasir_proto::convert::{ModelType, Role, WorkerProfile};
@@ -26,6 +26,8 @@ pub struct Candidate<'a> {
     pub overlap: TierBlocks,
     /// How far that can be trusted; `overlap` has it deducted.
     pub trust: Trust,
+    /// What it would fetch from peers; none if nothing.
+    pub fetch: Option<FetchCost>,
     /// How long ago its worker joined.
     pub age: Duration,
     /// Whether its worker failed of late; see [`Outliers`](crate::route::Outliers).
@@ -55,8 +57,8 @@ pub trait Candidates {
     /// The rank with this number; none beyond the count.
     fn at(&self, number: usize) -> Option<Candidate<'_>>;
 
-    /// Whether all are known to be settled: none failed of late, and none is so young that its age matters. Then a request
-    /// without wishes depends on nothing but [`Vitals`].
+    /// Whether all are known to be settled: none failed of late, none is so young that its age matters, and none would fetch
+    /// blocks. Then a request without wishes depends on nothing but [`Vitals`].
     fn are_settled(&self) -> bool {
         false
     }

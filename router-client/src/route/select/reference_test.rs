@@ -142,6 +142,7 @@ impl Rank {
             shared_blocks: self.shared_blocks,
             overlap: self.overlap,
             trust: Trust::Full,
+            fetch: None,
             age: self.age,
             is_ejected: self.is_ejected,
         }

@@ -1,7 +1,7 @@
 use super::mode::Mode;
 use super::question::{Candidate, Preferences, Question, Vitals};
 use crate::route::active::RankLoad;
-use crate::route::cost::{Cost, CostConfig, CostInput, Prices, real};
+use crate::route::cost::{Cost, CostConfig, CostInput, FetchCost, Prices, real};
 use crate::route::error::{ConfigError, check};
 use std::time::Duration;
 
@@ -154,16 +154,23 @@ impl<'a> Scorer<'a> {
         let preferences = self.preferences.as_ref();
         let preference = preferences.map_or(1.0, |wanted| self.weights.factor(candidate, wanted));
         let slow_start = self.slow_start.factor(candidate.age);
-        let value = self.plain_value(&vitals) * preference * slow_start;
-        Score { cost: self.cost(&vitals), preference, slow_start, value }
+        let plain = self.value(&vitals, candidate.fetch);
+        let value = plain * preference * slow_start;
+        let cost = self.cost(&vitals, candidate.fetch);
+        Score { cost, preference, slow_start, value }
     }
 
-    /// The score of a rank that is neither preferred nor has just joined.
+    /// The score of a rank that is neither preferred nor has just joined, and fetches nothing.
     // A decision scores each rank: in a call of its own, this would write down a lot that nobody reads.
     #[inline(always)]
     pub(super) fn plain_value(&self, vitals: &Vitals) -> f64 {
+        self.value(vitals, None)
+    }
+
+    #[inline(always)]
+    fn value(&self, vitals: &Vitals, fetch: Option<FetchCost>) -> f64 {
         if self.is_kv {
-            return self.cost(vitals).total;
+            return self.cost(vitals, fetch).total;
         }
         // With the request on top: an idle worker that has just joined has no load that a factor could raise.
         self.load_blocks(&vitals.load) + f64::from(self.blocks.max(1))
@@ -176,7 +183,7 @@ impl<'a> Scorer<'a> {
     }
 
     #[inline(always)]
-    fn cost(&self, vitals: &Vitals) -> Cost {
+    fn cost(&self, vitals: &Vitals, fetch: Option<FetchCost>) -> Cost {
         let Vitals { load, shared_blocks, overlap: known, capacity_blocks } = vitals;
         // Requests under way use these blocks or are about to compute them. So what was just placed counts at once,
         // before any index knows of it: a burst with one new prefix follows its first request until the load
@@ -193,6 +200,7 @@ impl<'a> Scorer<'a> {
             decode_blocks,
             context_blocks: real(load.context_tokens) * self.blocks_per_token,
             capacity_blocks: *capacity_blocks,
+            fetch,
         })
     }
 }

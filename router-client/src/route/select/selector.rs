@@ -6,6 +6,7 @@ use super::question::{Candidate, Candidates, Constraints, Question, check_temper
 use super::score::{PreferenceWeights, Scorer, SlowStart};
 use crate::route::cost::CostConfig;
 use crate::route::error::ConfigError;
+use crate::route::fetch::NoFetch;
 use kvasir_proto::types::WorkerKey;
 
 /// How ranks are chosen.
@@ -112,6 +113,7 @@ impl Selector {
     }
 
     /// Chooses one of the candidates, which are in the order of their keys. `draw` returns 64 random bits; modes without chance do not call it.
+    /// The decision has no plan to fetch blocks: whoever knows the peers adds it.
     ///
     /// # Errors
     /// If there is nobody to choose from, with the reason.
@@ -160,6 +162,7 @@ impl Selector {
             mode,
             reason,
             overlap: chosen.overlap.expecting(chosen.shared_blocks),
+            fetch: Err(NoFetch::NotAsked),
             cost: score.cost,
             score: score.value,
             eligible,
@@ -270,6 +273,7 @@ impl<C: Candidates> Survey<'_, C> {
                 overlap: at.overlap,
                 trust: at.trust,
                 shared_blocks: at.shared_blocks,
+                fetch_blocks: at.fetch.map_or(0, |fetch| fetch.blocks),
                 load: at.load,
                 cost: score.cost,
                 preference: score.preference,

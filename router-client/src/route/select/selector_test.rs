@@ -52,6 +52,7 @@ fn candidates<'a>(keys: &'a [WorkerKey], ranks: &'a [Rank]) -> Vec<Candidate<'a>
         shared_blocks: rank.shared_blocks,
         overlap: rank.overlap,
         trust: Trust::Full,
+        fetch: None,
         age: rank.age,
         is_ejected: rank.is_ejected,
     };

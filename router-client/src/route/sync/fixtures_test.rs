@@ -86,7 +86,7 @@ impl Router {
             expected_output_tokens: path.first().map(|first| first * 100),
         };
         let overlap_blocks = u32::try_from(path.len() / 2).expect("short");
-        let notes = RequestNotes { overlap_blocks, is_paired: false };
+        let notes = RequestNotes { overlap_blocks, ..RequestNotes::default() };
         self.loads.add_noted(&key, new, notes, now).is_ok()
     }
 

@@ -365,7 +365,7 @@ fn add(told: &ActiveRequest, loads: &mut ActiveLoads, now: Duration) -> Result<(
         prefill_tokens: told.prefill_tokens,
         expected_output_tokens: told.expected_output_tokens,
     };
-    let notes = RequestNotes { overlap_blocks: told.overlap_blocks, is_paired: false };
+    let notes = RequestNotes { overlap_blocks: told.overlap_blocks, ..RequestNotes::default() };
     loads.add_noted(&told.key, new, notes, now)?;
     if told.is_prefill_completed {
         loads.mark_prefill_completed(&told.key, now);

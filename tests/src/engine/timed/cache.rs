@@ -64,6 +64,11 @@ impl Cache {
         self.pool.lookup(CacheKey { group: MAIN_GROUP, name })
     }
 
+    /// Whether any tier has a block.
+    pub(super) fn keeps(&self, name: u64) -> bool {
+        self.lookup(name).is_some() || self.tiers.leading(&[name]).total() > 0
+    }
+
     /// Blocks that the next request may take.
     pub(super) fn room(&self) -> usize {
         self.pool.free_len() - self.reserved
@@ -120,6 +125,7 @@ impl Cache {
             computed: fit.hit_blocks * self.block_size,
             out: 0,
             hit_tokens: (fit.hit_blocks + fit.fetch.total()) * self.block_size,
+            block_size: self.block_size,
             blocks,
             reserved: fit.needed,
             taken: fit.taken,

@@ -25,6 +25,17 @@ pub struct Terms {
     pub is_prompt_only: bool,
     /// Its blocks stay in use after its end, until they are released: another engine will fetch them.
     pub is_held: bool,
+    /// Leading blocks of it come from other engines.
+    pub fetch: Option<PeerFetch>,
+}
+
+/// A fetch from other engines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerFetch {
+    /// Leading blocks of the prompt that are there once it has ended, cached ones included.
+    pub blocks: usize,
+    /// When it ends.
+    pub at: Nanos,
 }
 
 // === impl Job ===

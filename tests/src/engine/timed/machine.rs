@@ -9,6 +9,9 @@
 //! announced, at the first step that begins after the transfer. It computes the last token of its prompt itself. Blocks
 //! that another engine will fetch stay in use after the request's end, until they are released.
 //!
+//! A request for which blocks are fetched from other engines gets room for them when it is admitted, and waits for them while
+//! others run. They arrive in host memory: the step that begins with them moves them to device memory. It computes the rest.
+//!
 //! With host memory or a disk, whatever is complete is written there too, and fetched from there when device memory lost
 //! it: its time is added to the step that begins with it.
 //!
@@ -135,6 +138,12 @@ impl<J: Deref<Target = Job>> Engine<J> {
         self.cache.lookup(name).is_some()
     }
 
+    /// Whether it holds a block in any tier.
+    #[must_use]
+    pub fn keeps(&self, name: u64) -> bool {
+        self.cache.keeps(name)
+    }
+
     /// Queues a request that it [can hold](Self::can_hold). All that happens up to `now` must be done.
     pub fn submit(&mut self, id: usize, job: J, now: Nanos, out: &mut Vec<Timed>) {
         self.submit_with(id, job, Terms::default(), now, out);
@@ -251,12 +260,21 @@ impl<J: Deref<Target = Job>> Engine<J> {
         let (mut load, mut changes) = (StepLoad::default(), Vec::new());
         let mut budget = self.options.step_tokens_max;
         let mut running = std::mem::take(&mut self.running);
-        running.extend(self.received(now, &mut changes));
+        running.extend(self.received(now, &mut load, &mut changes));
         for run in &mut running {
             self.schedule(run, &mut budget, &mut load, &mut changes);
         }
         while budget > 0 && running.len() + self.receiving.len() < self.options.running_max {
             let Some(mut run) = self.admit(now, &mut load, &mut changes) else { break };
+            if let Some(at) = run.fetched_at() {
+                let tokens = run.fetched_tokens();
+                self.cache.allocate(&mut run, tokens, &mut changes);
+                if at > now {
+                    self.receiving.push(Receiving { at, run });
+                    continue;
+                }
+                self.receive_fetched(&mut run, &mut load, &mut changes);
+            }
             let missing = run.job.prompt_tokens - 1 - run.computed;
             if let Some(transfer) = run.terms.transfer.filter(|_| missing > 0) {
                 let tokens = run.job.prompt_tokens - 1;
@@ -280,19 +298,41 @@ impl<J: Deref<Target = Job>> Engine<J> {
     }
 
     /// The requests whose transfers have ended. Their blocks are cached now.
-    fn received(&mut self, now: Nanos, changes: &mut Vec<CacheChange>) -> Vec<Run<J>> {
+    fn received(
+        &mut self,
+        now: Nanos,
+        load: &mut StepLoad,
+        changes: &mut Vec<CacheChange>,
+    ) -> Vec<Run<J>> {
         let mut received = Vec::new();
         for Receiving { at, mut run } in std::mem::take(&mut self.receiving) {
             if at > now {
                 self.receiving.push(Receiving { at, run });
                 continue;
             }
-            let tokens = run.job.prompt_tokens - 1 - run.computed;
-            self.cache.fill(&mut run, tokens, changes);
+            if run.terms.transfer.is_some() {
+                let tokens = run.job.prompt_tokens - 1 - run.computed;
+                self.cache.fill(&mut run, tokens, changes);
+            } else {
+                self.receive_fetched(&mut run, load, changes);
+            }
             run.begun = now;
             received.push(run);
         }
         received
+    }
+
+    /// Blocks from other engines have arrived.
+    fn receive_fetched(
+        &mut self,
+        run: &mut Run<J>,
+        load: &mut StepLoad,
+        changes: &mut Vec<CacheChange>,
+    ) {
+        let tokens = run.fetched_tokens().saturating_sub(run.computed);
+        load.host_tokens += tokens as u64;
+        run.hit_tokens += tokens;
+        self.cache.fill(run, tokens, changes);
     }
 
     /// Gives a request its share of the step.

@@ -19,6 +19,6 @@ mod run;
 mod tiers;
 
 pub use event::{CacheChange, Event, Timed};
-pub use job::{Job, Terms};
+pub use job::{Job, PeerFetch, Terms};
 pub use machine::Engine;
 pub use model::{EngineOptions, Nanos, SECOND, StepLoad, StepModel, TransferModel};

@@ -29,6 +29,8 @@ pub(crate) struct Run<J> {
     /// Tokens of its answer that are out.
     pub(super) out: usize,
     pub(super) hit_tokens: usize,
+    /// Tokens of a block.
+    pub(super) block_size: usize,
     pub(super) blocks: Vec<BlockId>,
     /// Blocks reserved and not allocated yet.
     pub(super) reserved: usize,
@@ -47,6 +49,19 @@ pub(super) struct Receiving<J> {
 // === impl Run ===
 
 impl<J: Deref<Target = Job>> Run<J> {
+    /// When the blocks are there that it needs from other engines; none if it has as many.
+    pub(super) fn fetched_at(&self) -> Option<Nanos> {
+        let fetch = self.terms.fetch.filter(|_| self.fetched_tokens() > self.computed)?;
+        Some(fetch.at)
+    }
+
+    /// Leading tokens that are there once they have arrived. The last token is always computed.
+    pub(super) fn fetched_tokens(&self) -> usize {
+        let blocks = self.terms.fetch.map_or(0, |fetch| fetch.blocks);
+        let most = (self.job.prompt_tokens - 1) / self.block_size;
+        blocks.min(most) * self.block_size
+    }
+
     /// Further steps after the one under way in which it takes no block, completes none and does not end before the
     /// last.
     pub(super) fn quiet_steps(&self, block_size: usize) -> usize {

@@ -9,6 +9,9 @@ from kvasir.route_types import (
     BusyThresholds,
     Decision,
     DecisionReason,
+    FetchOutcome,
+    FetchPeer,
+    FetchPlan,
     IndexOutcome,
     IndexTrust,
     PrefillChoice,
@@ -61,6 +64,25 @@ def decision(answer: pb.SelectWorkerResponse) -> Decision:
         explanations=tuple(_explanation(rank) for rank in answer.explanations),
         prefill=_prefill(answer.prefill) if answer.HasField("prefill") else None,
         prefill_outcome=known(PrefillOutcome, answer.prefill_outcome),
+        fetch=_fetch(answer.fetch) if answer.HasField("fetch") else None,
+        fetch_outcome=known(FetchOutcome, answer.fetch_outcome),
+    )
+
+
+def _fetch(plan: pb.FetchPlan) -> FetchPlan:
+    peers = (FetchPeer(at.worker_id, at.dp_rank, at.address, at.blocks) for at in plan.peers)
+    return FetchPlan(
+        first_block=plan.first_block,
+        blocks=plan.blocks,
+        recompute_blocks=plan.recompute_blocks,
+        peers=tuple(peers),
+        expected_us=plan.expected_us,
+        compute_us=plan.compute_us,
+        block_bytes=plan.block_bytes,
+        bytes_per_second=plan.bytes_per_second,
+        bandwidth_is_measured=plan.bandwidth_is_measured,
+        prefill_tokens_per_second=plan.prefill_tokens_per_second,
+        prefill_rate_is_measured=plan.prefill_rate_is_measured,
     )
 
 
@@ -71,6 +93,8 @@ def _prefill(choice: pb.PrefillChoice) -> PrefillChoice:
         reason=known(DecisionReason, choice.reason),
         cost=_cost(choice.cost),
         index=known(IndexOutcome, choice.index),
+        fetch=_fetch(choice.fetch) if choice.HasField("fetch") else None,
+        fetch_outcome=known(FetchOutcome, choice.fetch_outcome),
     )
 
 
@@ -81,6 +105,7 @@ def _cost(cost: pb.RouteCost) -> RouteCost:
         prefill_blocks=cost.prefill_blocks,
         decode_blocks=cost.decode_blocks,
         decode_cost=cost.decode_cost,
+        fetch_tokens=cost.fetch_tokens,
         total=cost.total,
     )
 
@@ -98,6 +123,7 @@ def _explanation(rank: pb.RankExplanation) -> RankExplanation:
         preference=rank.preference,
         slow_start=rank.slow_start,
         score=rank.score,
+        fetch_blocks=rank.fetch_blocks,
     )
 
 

@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 
 from kvasir import _aio, _rpc
 from kvasir._gen import router_pb2 as pb
+from kvasir.block_types import Fetched
 from kvasir.errors import ClosedError, NotFoundError, RpcError
 
 _log = logging.getLogger("kvasir")
@@ -83,6 +84,7 @@ class RouterLink:
         failed: Optional[bool] = None,
         cached_tokens: Optional[int] = None,
         prefill_failed: Optional[bool] = None,
+        fetched: Optional[Fetched] = None,
     ) -> Optional[int]:
         """Frees a request. Returns the cached tokens that the router had expected, if it knows."""
         request = pb.FreeRequest(model=self.model, tenant=self.tenant, request_id=request_id)
@@ -92,6 +94,8 @@ class RouterLink:
             request.cached_tokens = cached_tokens
         if prefill_failed is not None:
             request.prefill_failed = prefill_failed
+        if fetched is not None:
+            request.fetched_bytes, request.fetch_us = fetched.bytes, fetched.micros
         answer = await self._report("Free", request, pb.FreeResponse)
         if answer is None or not answer.HasField("expected_cached_tokens"):
             return None

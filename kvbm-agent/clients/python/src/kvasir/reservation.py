@@ -6,6 +6,7 @@ from typing import Any, Optional
 
 from kvasir._check import read_int
 from kvasir._router_link import RouterLink
+from kvasir.block_types import Fetched
 from kvasir.errors import KvasirError
 from kvasir.route_types import Decision
 
@@ -99,6 +100,7 @@ class Reservation:
         failed: Optional[bool] = None,
         cached_tokens: Optional[int] = None,
         prefill_failed: Optional[bool] = None,
+        fetched: Optional[Fetched] = None,
     ) -> Optional[int]:
         """Ends the request. The first call counts; further calls return the same.
 
@@ -110,6 +112,9 @@ class Reservation:
         `cached_tokens` is the number of prompt tokens that the engine found in its cache. Returns
         the number that the router had expected, or None if that is not known.
 
+        `fetched` is what `Session.fetch` returned at the worker, if it fetched blocks: it tells the
+        router the bandwidth between agents.
+
         The request is freed even if the caller is cancelled meanwhile.
         """
         if cached_tokens is not None:
@@ -117,7 +122,7 @@ class Reservation:
         if self._end is None:
             if not self._is_counted:
                 return None
-            end = self._link.free(self.request_id, failed, cached_tokens, prefill_failed)
+            end = self._link.free(self.request_id, failed, cached_tokens, prefill_failed, fetched)
             self._end = self._link.tasks.start(end, f"end of request {self.request_id}")
         return await asyncio.shield(self._end)
 

@@ -102,6 +102,28 @@ class PrefillOutcome(enum.Enum):
     """No worker that may have the request can take blocks from the prefill worker."""
 
 
+class FetchOutcome(enum.Enum):
+    """Why there is a plan to fetch blocks from peers, or none."""
+
+    UNSPECIFIED = 0
+    """An older router, which plans nothing; or an outcome of a newer router that this package does
+    not know."""
+    PLANNED = 1
+    """`fetch` has the plan."""
+    NOT_ASKED = 2
+    """Plans are off, or the index was not asked or did not answer."""
+    COMPLETE = 3
+    """The worker holds all whole blocks of the prompt, or is computing them."""
+    NO_AGENT = 4
+    """The worker has no agent that fetches."""
+    NO_HOLDER = 5
+    """No other worker serves more leading blocks."""
+    UNKNOWN_RATE = 6
+    """The bandwidth or the prefill rate is unknown."""
+    NOT_FASTER = 7
+    """To compute the blocks takes about as long, or less."""
+
+
 class WorkerRole(enum.Enum):
     """What a worker is for."""
 
@@ -188,6 +210,8 @@ class RouteCost:
     total: float
     decode_cost: float
     """What blocks in use, and the prompts under way, cost the request."""
+    fetch_tokens: float
+    """Tokens that the worker computes in the time of its fetch; 0 if it fetches nothing."""
 
 
 @dataclass(frozen=True)
@@ -233,6 +257,8 @@ class RankExplanation:
     """Factor for a worker that has just joined, 1 or more."""
     score: float
     """The lowest score wins."""
+    fetch_blocks: int
+    """Blocks that it would fetch from peers."""
 
 
 @dataclass(frozen=True)
@@ -246,6 +272,45 @@ class RouteOverhead:
 
 
 @dataclass(frozen=True)
+class FetchPeer:
+    """A peer from which blocks are fetched."""
+
+    worker_id: str
+    dp_rank: int
+    address: str
+    """Where its agent serves them: one of the `peers` of `Session.fetch`."""
+    blocks: int
+    """Blocks that are expected from there."""
+
+
+@dataclass(frozen=True)
+class FetchPlan:
+    """Which blocks of the prompt to fetch from peers, and which ones to compute."""
+
+    first_block: int
+    """The first block to fetch, from 0. The blocks before it are in the worker's caches."""
+    blocks: int
+    """Number of blocks to fetch, 1 to 4,096."""
+    recompute_blocks: int
+    """Whole blocks after these, to be computed."""
+    peers: Sequence[FetchPeer]
+    """1 to 8, in the order in which to ask."""
+    expected_us: int
+    """Expected time of the fetch, in microseconds."""
+    compute_us: int
+    """Expected time to compute the same blocks, in microseconds."""
+    block_bytes: int
+    bytes_per_second: float
+    """The bandwidth that the plan assumes."""
+    bandwidth_is_measured: bool
+    """True if reported fetches show it; False if it is the router's setting."""
+    prefill_tokens_per_second: float
+    """Tokens per second that the worker computes, as the plan assumes."""
+    prefill_rate_is_measured: bool
+    """True if the worker's first tokens show it; False if it is the router's setting."""
+
+
+@dataclass(frozen=True)
 class PrefillChoice:
     """The router's choice of a prefill worker, and why."""
 
@@ -254,6 +319,9 @@ class PrefillChoice:
     reason: DecisionReason
     cost: RouteCost
     index: IndexOutcome
+    fetch: Optional[FetchPlan]
+    """Blocks that it had better fetch from peers; None if there are none."""
+    fetch_outcome: FetchOutcome
 
 
 @dataclass(frozen=True)
@@ -291,6 +359,10 @@ class Decision:
     """The worker that computes the prompt first; None if `worker_id` computes it itself."""
     prefill_outcome: PrefillOutcome
     """Why there is a prefill worker, or none."""
+    fetch: Optional[FetchPlan]
+    """Blocks that `worker_id` had better fetch from peers; None if there are none."""
+    fetch_outcome: FetchOutcome
+    """Why there is such a plan, or none."""
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,17 @@ class PrefillOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PREFILL_OUTCOME_MOSTLY_CACHED: _ClassVar[PrefillOutcome]
     PREFILL_OUTCOME_BUSY: _ClassVar[PrefillOutcome]
     PREFILL_OUTCOME_NO_DOMAIN: _ClassVar[PrefillOutcome]
+
+class FetchOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FETCH_OUTCOME_UNSPECIFIED: _ClassVar[FetchOutcome]
+    FETCH_OUTCOME_PLANNED: _ClassVar[FetchOutcome]
+    FETCH_OUTCOME_NOT_ASKED: _ClassVar[FetchOutcome]
+    FETCH_OUTCOME_COMPLETE: _ClassVar[FetchOutcome]
+    FETCH_OUTCOME_NO_AGENT: _ClassVar[FetchOutcome]
+    FETCH_OUTCOME_NO_HOLDER: _ClassVar[FetchOutcome]
+    FETCH_OUTCOME_UNKNOWN_RATE: _ClassVar[FetchOutcome]
+    FETCH_OUTCOME_NOT_FASTER: _ClassVar[FetchOutcome]
 ROUTER_MODE_UNSPECIFIED: RouterMode
 ROUTER_MODE_KV: RouterMode
 ROUTER_MODE_ROUND_ROBIN: RouterMode
@@ -94,6 +105,14 @@ PREFILL_OUTCOME_NO_WORKER: PrefillOutcome
 PREFILL_OUTCOME_MOSTLY_CACHED: PrefillOutcome
 PREFILL_OUTCOME_BUSY: PrefillOutcome
 PREFILL_OUTCOME_NO_DOMAIN: PrefillOutcome
+FETCH_OUTCOME_UNSPECIFIED: FetchOutcome
+FETCH_OUTCOME_PLANNED: FetchOutcome
+FETCH_OUTCOME_NOT_ASKED: FetchOutcome
+FETCH_OUTCOME_COMPLETE: FetchOutcome
+FETCH_OUTCOME_NO_AGENT: FetchOutcome
+FETCH_OUTCOME_NO_HOLDER: FetchOutcome
+FETCH_OUTCOME_UNKNOWN_RATE: FetchOutcome
+FETCH_OUTCOME_NOT_FASTER: FetchOutcome
 
 class PinnedWorker(_message.Message):
     __slots__ = ("worker_id", "dp_rank")
@@ -174,20 +193,22 @@ class SelectWorkerRequest(_message.Message):
     def __init__(self, model: _Optional[str] = ..., tenant: _Optional[str] = ..., request_id: _Optional[str] = ..., lora_name: _Optional[str] = ..., cache_salt: _Optional[str] = ..., block_size: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., token_ids_le: _Optional[bytes] = ..., local_hashes: _Optional[_Iterable[int]] = ..., input_tokens: _Optional[int] = ..., multimodal: _Optional[_Iterable[_Union[_types_pb2.MultimodalItem, _Mapping]]] = ..., mode: _Optional[_Union[RouterMode, str]] = ..., overlap_score_weight: _Optional[float] = ..., temperature: _Optional[float] = ..., expected_output_tokens: _Optional[int] = ..., latency_sensitivity: _Optional[float] = ..., session_id: _Optional[str] = ..., queue_timeout_ms: _Optional[int] = ..., pinned: _Optional[_Union[PinnedWorker, _Mapping]] = ..., allowed_worker_ids: _Optional[_Iterable[str]] = ..., excluded_worker_ids: _Optional[_Iterable[str]] = ..., roles: _Optional[_Iterable[_Union[_indexer_pb2.WorkerRole, str]]] = ..., required_labels: _Optional[_Iterable[_Union[_indexer_pb2.Label, _Mapping]]] = ..., preferred_labels: _Optional[_Iterable[_Union[PreferredLabel, _Mapping]]] = ..., model_type: _Optional[_Union[_indexer_pb2.ModelType, str]] = ..., explain: bool = ..., dry_run: bool = ..., disaggregate: bool = ...) -> None: ...
 
 class RouteCost(_message.Message):
-    __slots__ = ("credited_blocks", "new_prefill_tokens", "prefill_blocks", "decode_blocks", "total", "decode_cost")
+    __slots__ = ("credited_blocks", "new_prefill_tokens", "prefill_blocks", "decode_blocks", "total", "decode_cost", "fetch_tokens")
     CREDITED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     NEW_PREFILL_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PREFILL_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     DECODE_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
     DECODE_COST_FIELD_NUMBER: _ClassVar[int]
+    FETCH_TOKENS_FIELD_NUMBER: _ClassVar[int]
     credited_blocks: float
     new_prefill_tokens: float
     prefill_blocks: float
     decode_blocks: float
     total: float
     decode_cost: float
-    def __init__(self, credited_blocks: _Optional[float] = ..., new_prefill_tokens: _Optional[float] = ..., prefill_blocks: _Optional[float] = ..., decode_blocks: _Optional[float] = ..., total: _Optional[float] = ..., decode_cost: _Optional[float] = ...) -> None: ...
+    fetch_tokens: float
+    def __init__(self, credited_blocks: _Optional[float] = ..., new_prefill_tokens: _Optional[float] = ..., prefill_blocks: _Optional[float] = ..., decode_blocks: _Optional[float] = ..., total: _Optional[float] = ..., decode_cost: _Optional[float] = ..., fetch_tokens: _Optional[float] = ...) -> None: ...
 
 class RemovedRanks(_message.Message):
     __slots__ = ("reason", "ranks")
@@ -210,7 +231,7 @@ class RankLoad(_message.Message):
     def __init__(self, requests: _Optional[int] = ..., prefilling_requests: _Optional[int] = ..., prefill_tokens: _Optional[int] = ..., active_blocks: _Optional[float] = ...) -> None: ...
 
 class RankExplanation(_message.Message):
-    __slots__ = ("worker_id", "dp_rank", "removed", "overlap", "trust", "shared_blocks", "load", "cost", "preference", "slow_start", "score")
+    __slots__ = ("worker_id", "dp_rank", "removed", "overlap", "trust", "shared_blocks", "load", "cost", "preference", "slow_start", "score", "fetch_blocks")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     DP_RANK_FIELD_NUMBER: _ClassVar[int]
     REMOVED_FIELD_NUMBER: _ClassVar[int]
@@ -222,6 +243,7 @@ class RankExplanation(_message.Message):
     PREFERENCE_FIELD_NUMBER: _ClassVar[int]
     SLOW_START_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
+    FETCH_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     dp_rank: int
     removed: str
@@ -233,7 +255,46 @@ class RankExplanation(_message.Message):
     preference: float
     slow_start: float
     score: float
-    def __init__(self, worker_id: _Optional[str] = ..., dp_rank: _Optional[int] = ..., removed: _Optional[str] = ..., overlap: _Optional[_Union[_indexer_pb2.BlocksByTier, _Mapping]] = ..., trust: _Optional[_Union[IndexTrust, str]] = ..., shared_blocks: _Optional[int] = ..., load: _Optional[_Union[RankLoad, _Mapping]] = ..., cost: _Optional[_Union[RouteCost, _Mapping]] = ..., preference: _Optional[float] = ..., slow_start: _Optional[float] = ..., score: _Optional[float] = ...) -> None: ...
+    fetch_blocks: int
+    def __init__(self, worker_id: _Optional[str] = ..., dp_rank: _Optional[int] = ..., removed: _Optional[str] = ..., overlap: _Optional[_Union[_indexer_pb2.BlocksByTier, _Mapping]] = ..., trust: _Optional[_Union[IndexTrust, str]] = ..., shared_blocks: _Optional[int] = ..., load: _Optional[_Union[RankLoad, _Mapping]] = ..., cost: _Optional[_Union[RouteCost, _Mapping]] = ..., preference: _Optional[float] = ..., slow_start: _Optional[float] = ..., score: _Optional[float] = ..., fetch_blocks: _Optional[int] = ...) -> None: ...
+
+class FetchPeer(_message.Message):
+    __slots__ = ("worker_id", "dp_rank", "address", "blocks")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    DP_RANK_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    dp_rank: int
+    address: str
+    blocks: int
+    def __init__(self, worker_id: _Optional[str] = ..., dp_rank: _Optional[int] = ..., address: _Optional[str] = ..., blocks: _Optional[int] = ...) -> None: ...
+
+class FetchPlan(_message.Message):
+    __slots__ = ("first_block", "blocks", "recompute_blocks", "peers", "expected_us", "compute_us", "block_bytes", "bytes_per_second", "bandwidth_is_measured", "prefill_tokens_per_second", "prefill_rate_is_measured")
+    FIRST_BLOCK_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    RECOMPUTE_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    PEERS_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_US_FIELD_NUMBER: _ClassVar[int]
+    COMPUTE_US_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    BANDWIDTH_IS_MEASURED_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_TOKENS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_RATE_IS_MEASURED_FIELD_NUMBER: _ClassVar[int]
+    first_block: int
+    blocks: int
+    recompute_blocks: int
+    peers: _containers.RepeatedCompositeFieldContainer[FetchPeer]
+    expected_us: int
+    compute_us: int
+    block_bytes: int
+    bytes_per_second: float
+    bandwidth_is_measured: bool
+    prefill_tokens_per_second: float
+    prefill_rate_is_measured: bool
+    def __init__(self, first_block: _Optional[int] = ..., blocks: _Optional[int] = ..., recompute_blocks: _Optional[int] = ..., peers: _Optional[_Iterable[_Union[FetchPeer, _Mapping]]] = ..., expected_us: _Optional[int] = ..., compute_us: _Optional[int] = ..., block_bytes: _Optional[int] = ..., bytes_per_second: _Optional[float] = ..., bandwidth_is_measured: bool = ..., prefill_tokens_per_second: _Optional[float] = ..., prefill_rate_is_measured: bool = ...) -> None: ...
 
 class RouteOverhead(_message.Message):
     __slots__ = ("hashing_us", "index_us", "queue_us", "choosing_us")
@@ -248,21 +309,25 @@ class RouteOverhead(_message.Message):
     def __init__(self, hashing_us: _Optional[int] = ..., index_us: _Optional[int] = ..., queue_us: _Optional[int] = ..., choosing_us: _Optional[int] = ...) -> None: ...
 
 class PrefillChoice(_message.Message):
-    __slots__ = ("worker_id", "dp_rank", "reason", "cost", "index")
+    __slots__ = ("worker_id", "dp_rank", "reason", "cost", "index", "fetch", "fetch_outcome")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     DP_RANK_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     COST_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
+    FETCH_FIELD_NUMBER: _ClassVar[int]
+    FETCH_OUTCOME_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     dp_rank: int
     reason: DecisionReason
     cost: RouteCost
     index: IndexOutcome
-    def __init__(self, worker_id: _Optional[str] = ..., dp_rank: _Optional[int] = ..., reason: _Optional[_Union[DecisionReason, str]] = ..., cost: _Optional[_Union[RouteCost, _Mapping]] = ..., index: _Optional[_Union[IndexOutcome, str]] = ...) -> None: ...
+    fetch: FetchPlan
+    fetch_outcome: FetchOutcome
+    def __init__(self, worker_id: _Optional[str] = ..., dp_rank: _Optional[int] = ..., reason: _Optional[_Union[DecisionReason, str]] = ..., cost: _Optional[_Union[RouteCost, _Mapping]] = ..., index: _Optional[_Union[IndexOutcome, str]] = ..., fetch: _Optional[_Union[FetchPlan, _Mapping]] = ..., fetch_outcome: _Optional[_Union[FetchOutcome, str]] = ...) -> None: ...
 
 class SelectWorkerResponse(_message.Message):
-    __slots__ = ("request_id", "worker_id", "dp_rank", "mode", "reason", "cost", "query_blocks", "index", "index_error", "missing_shards", "distrusted_ranks", "eligible_ranks", "removed", "ejection_ignored", "queued", "queue_position", "overhead", "explanations", "prefill", "prefill_outcome")
+    __slots__ = ("request_id", "worker_id", "dp_rank", "mode", "reason", "cost", "query_blocks", "index", "index_error", "missing_shards", "distrusted_ranks", "eligible_ranks", "removed", "ejection_ignored", "queued", "queue_position", "overhead", "explanations", "prefill", "prefill_outcome", "fetch", "fetch_outcome")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     DP_RANK_FIELD_NUMBER: _ClassVar[int]
@@ -283,6 +348,8 @@ class SelectWorkerResponse(_message.Message):
     EXPLANATIONS_FIELD_NUMBER: _ClassVar[int]
     PREFILL_FIELD_NUMBER: _ClassVar[int]
     PREFILL_OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    FETCH_FIELD_NUMBER: _ClassVar[int]
+    FETCH_OUTCOME_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     worker_id: str
     dp_rank: int
@@ -303,7 +370,9 @@ class SelectWorkerResponse(_message.Message):
     explanations: _containers.RepeatedCompositeFieldContainer[RankExplanation]
     prefill: PrefillChoice
     prefill_outcome: PrefillOutcome
-    def __init__(self, request_id: _Optional[str] = ..., worker_id: _Optional[str] = ..., dp_rank: _Optional[int] = ..., mode: _Optional[_Union[RouterMode, str]] = ..., reason: _Optional[_Union[DecisionReason, str]] = ..., cost: _Optional[_Union[RouteCost, _Mapping]] = ..., query_blocks: _Optional[int] = ..., index: _Optional[_Union[IndexOutcome, str]] = ..., index_error: _Optional[str] = ..., missing_shards: _Optional[_Iterable[int]] = ..., distrusted_ranks: _Optional[int] = ..., eligible_ranks: _Optional[int] = ..., removed: _Optional[_Iterable[_Union[RemovedRanks, _Mapping]]] = ..., ejection_ignored: bool = ..., queued: bool = ..., queue_position: _Optional[int] = ..., overhead: _Optional[_Union[RouteOverhead, _Mapping]] = ..., explanations: _Optional[_Iterable[_Union[RankExplanation, _Mapping]]] = ..., prefill: _Optional[_Union[PrefillChoice, _Mapping]] = ..., prefill_outcome: _Optional[_Union[PrefillOutcome, str]] = ...) -> None: ...
+    fetch: FetchPlan
+    fetch_outcome: FetchOutcome
+    def __init__(self, request_id: _Optional[str] = ..., worker_id: _Optional[str] = ..., dp_rank: _Optional[int] = ..., mode: _Optional[_Union[RouterMode, str]] = ..., reason: _Optional[_Union[DecisionReason, str]] = ..., cost: _Optional[_Union[RouteCost, _Mapping]] = ..., query_blocks: _Optional[int] = ..., index: _Optional[_Union[IndexOutcome, str]] = ..., index_error: _Optional[str] = ..., missing_shards: _Optional[_Iterable[int]] = ..., distrusted_ranks: _Optional[int] = ..., eligible_ranks: _Optional[int] = ..., removed: _Optional[_Iterable[_Union[RemovedRanks, _Mapping]]] = ..., ejection_ignored: bool = ..., queued: bool = ..., queue_position: _Optional[int] = ..., overhead: _Optional[_Union[RouteOverhead, _Mapping]] = ..., explanations: _Optional[_Iterable[_Union[RankExplanation, _Mapping]]] = ..., prefill: _Optional[_Union[PrefillChoice, _Mapping]] = ..., prefill_outcome: _Optional[_Union[PrefillOutcome, str]] = ..., fetch: _Optional[_Union[FetchPlan, _Mapping]] = ..., fetch_outcome: _Optional[_Union[FetchOutcome, str]] = ...) -> None: ...
 
 class MarkPrefillCompletedRequest(_message.Message):
     __slots__ = ("model", "tenant", "request_id")
@@ -336,20 +405,24 @@ class ReportOutputResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class FreeRequest(_message.Message):
-    __slots__ = ("model", "tenant", "request_id", "failed", "cached_tokens", "prefill_failed")
+    __slots__ = ("model", "tenant", "request_id", "failed", "cached_tokens", "prefill_failed", "fetched_bytes", "fetch_us")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PREFILL_FAILED_FIELD_NUMBER: _ClassVar[int]
+    FETCHED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FETCH_US_FIELD_NUMBER: _ClassVar[int]
     model: str
     tenant: str
     request_id: str
     failed: bool
     cached_tokens: int
     prefill_failed: bool
-    def __init__(self, model: _Optional[str] = ..., tenant: _Optional[str] = ..., request_id: _Optional[str] = ..., failed: bool = ..., cached_tokens: _Optional[int] = ..., prefill_failed: bool = ...) -> None: ...
+    fetched_bytes: int
+    fetch_us: int
+    def __init__(self, model: _Optional[str] = ..., tenant: _Optional[str] = ..., request_id: _Optional[str] = ..., failed: bool = ..., cached_tokens: _Optional[int] = ..., prefill_failed: bool = ..., fetched_bytes: _Optional[int] = ..., fetch_us: _Optional[int] = ...) -> None: ...
 
 class FreeResponse(_message.Message):
     __slots__ = ("expected_cached_tokens",)

@@ -1,0 +1,79 @@
+//! Blocks that an engine had better fetch from other workers' agents, as its KV connector reads them.
+
+use router_client::route::FetchPlan;
+use serde_json::{Map, Value, json};
+
+/// Where engines and gateway exchange what a transfer needs: in requests and in answers.
+pub(super) const PARAMETERS: &str = "kv_transfer_params";
+/// The plan, among these.
+const PLAN: &str = "kvasir_fetch";
+
+/// Adds a plan to a request. Parameters that the request has already stay.
+pub(super) fn add_plan(body: &mut Map<String, Value>, plan: &FetchPlan) {
+    let parameters = body.entry(PARAMETERS).or_insert_with(|| json!({}));
+    if parameters.is_null() {
+        *parameters = json!({});
+    }
+    // Whatever else a client has put there is the engine's to refuse.
+    if let Some(parameters) = parameters.as_object_mut() {
+        parameters.insert(PLAN.to_owned(), json_of(plan));
+    }
+}
+
+fn json_of(plan: &FetchPlan) -> Value {
+    let peers: Vec<_> = plan.peers.iter().map(|peer| peer.address.as_str()).collect();
+    json!({
+        "first_block": plan.first_block,
+        "blocks": plan.blocks,
+        "recompute_blocks": plan.recompute_blocks,
+        "peers": peers,
+        "expected_ms": plan.expected.as_secs_f64() * 1e3,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kvasir_proto::types::{WorkerId, WorkerKey};
+    use router_client::route::{FetchPeer, Rate};
+    use std::time::Duration;
+
+    fn plan() -> FetchPlan {
+        let worker = WorkerKey { worker: WorkerId::new("w").expect("a name"), rank: 0 };
+        let address = "http://a:1".to_owned();
+        FetchPlan {
+            first_block: 2,
+            blocks: 6,
+            recompute_blocks: 1,
+            peers: vec![FetchPeer { worker, address, blocks: 6 }],
+            expected: Duration::from_micros(1_500),
+            compute: Duration::from_millis(9),
+            block_bytes: 4_096,
+            bandwidth: Rate::default(),
+            prefill: Rate::default(),
+        }
+    }
+
+    #[test]
+    fn a_plan_joins_the_parameters_that_are_there() {
+        let expected = json!({
+            "first_block": 2, "blocks": 6, "recompute_blocks": 1, "peers": ["http://a:1"], "expected_ms": 1.5,
+        });
+        for (before, after) in [
+            (json!({}), json!({"kv_transfer_params": {"kvasir_fetch": expected}})),
+            (
+                json!({"kv_transfer_params": null}),
+                json!({"kv_transfer_params": {"kvasir_fetch": expected}}),
+            ),
+            (
+                json!({"kv_transfer_params": {"a": 1}}),
+                json!({"kv_transfer_params": {"a": 1, "kvasir_fetch": expected}}),
+            ),
+            (json!({"kv_transfer_params": "x"}), json!({"kv_transfer_params": "x"})),
+        ] {
+            let Value::Object(mut body) = before else { panic!("an object") };
+            add_plan(&mut body, &plan());
+            assert_eq!(Value::Object(body), after);
+        }
+    }
+}
