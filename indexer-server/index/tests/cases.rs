@@ -48,6 +48,7 @@ impl Bench {
             tiers: TierSet::ALL,
             workers: None,
             minimum_overlap: 1,
+            shared: None,
         };
         self.index.find(query, &mut self.scratch);
         let found: Vec<(String, u32)> = self
@@ -200,7 +201,7 @@ fn a_query_that_nobody_wants_any_more_stops_before_the_next_rank_with_names_of_i
         }
     }
     let key = QueryKey::Names(&[BlockName(2)]);
-    let query = Query { key, tiers: TierSet::ALL, workers: None, minimum_overlap: 1 };
+    let query = Query { key, tiers: TierSet::ALL, workers: None, minimum_overlap: 1, shared: None };
     let asked = Cell::new(0);
     let is_wanted = |most: u32| {
         asked.set(asked.get() + 1);

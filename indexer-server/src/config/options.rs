@@ -28,6 +28,10 @@ pub struct Options {
     /// precedence
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(60))]
     pub worker_timeout: Span,
+    /// How long a source of a pool may be disconnected before its blocks are dropped, if another source has been
+    /// connected for as long; three times what agents take between two searches of a volume, at least
+    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(1_800))]
+    pub pool_source_timeout: Span,
     /// Time between two probes of an engine's replay socket
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(30))]
     pub probe_interval: Span,

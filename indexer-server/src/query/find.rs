@@ -1,13 +1,13 @@
 use super::{
-    QueryError, QueryMetrics,
+    QueryError, QueryMetrics, pools,
     size::{SMALL, Small},
     speculative,
 };
 use crate::partitions::{Origin, Partition, Partitions};
-use kvasir_index::{Index, Match, PlacedScratch, Query, QueryKey, Scratch};
+use kvasir_index::{Index, Match, PlacedScratch, Query, QueryKey, Scratch, SharedBlocks};
 use kvasir_proto::{
     convert::{FindAnswer, FindQuery, QueryInput, WorkerMatch},
-    types::{LocalHash, PartitionKey, SourceStatus, Tier, WorkerKey},
+    types::{HolderKind, LocalHash, PartitionKey, SourceStatus, Tier, WorkerKey},
 };
 use std::{cell::RefCell, sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -29,6 +29,7 @@ struct Workspace {
     scratch: Scratch,
     placed: PlacedScratch,
     locals: Vec<LocalHash>,
+    shared: SharedBlocks,
 }
 
 thread_local! {
@@ -96,7 +97,7 @@ impl Finder {
             return Ok(None);
         }
         let answer = WORKSPACE.with_borrow_mut(|workspace| {
-            let Workspace { scratch, placed, locals } = workspace;
+            let Workspace { scratch, placed, locals, shared } = workspace;
             let (key, blocks) = key(&query.input, present, locals)?;
             let now = self.origin.since(begin);
             let placed = match key {
@@ -115,8 +116,20 @@ impl Finder {
                 (usize::MAX, minimum_overlap)
             };
             let workers = query.workers.as_deref();
-            let requested = Query { key, tiers: query.tiers, workers, minimum_overlap };
-            let restoring = partition.restoring().among(workers);
+            let mut restoring = partition.restoring(HolderKind::Worker).among(workers);
+            let mut pools = Vec::new();
+            let shared = if query.shared {
+                let Some(found) = pools::find(&partition, key, shared, now, &is_wanted) else {
+                    return Ok(None);
+                };
+                pools = found;
+                restoring.extend(partition.restoring(HolderKind::Pool).among(None));
+                restoring.sort_unstable();
+                Some(&*shared)
+            } else {
+                None
+            };
+            let requested = Query { key, tiers: query.tiers, workers, minimum_overlap, shared };
             let (mut best_overlap_blocks, mut matches) = (0, Vec::new());
             for shard in partition.shards() {
                 let index = shard.read();
@@ -141,8 +154,14 @@ impl Finder {
                 speculative::add(&mut matches, placed, query, unconfirmed);
             }
             let (query_blocks, block_size) = (blocks, present);
-            let answer =
-                FindAnswer { query_blocks, best_overlap_blocks, block_size, matches, restoring };
+            let answer = FindAnswer {
+                query_blocks,
+                best_overlap_blocks,
+                block_size,
+                matches,
+                restoring,
+                pools,
+            };
             Ok::<_, QueryError>(Some(answer))
         })?;
         if let Some(answer) = &answer {
@@ -186,6 +205,7 @@ fn answer(index: &Index, found: &Match, now: Duration) -> Option<WorkerMatch> {
         blocks: found.blocks,
         by_tier: found.by_tier,
         by_best_tier: found.by_best_tier,
+        pool_blocks: found.pool_blocks,
         shed_blocks: holder.shed_blocks(),
         ..nothing_held(key, &holder.status(), now)
     })
@@ -210,6 +230,7 @@ fn nothing_held(key: WorkerKey, status: &SourceStatus, now: Duration) -> WorkerM
         speculative_blocks: 0,
         by_tier: [0; Tier::COUNT],
         by_best_tier: [0; Tier::COUNT],
+        pool_blocks: 0,
         state: status.state,
         applied: status.applied,
         lag_batches: status.lag_batches(),

@@ -1,10 +1,10 @@
 use crate::client::IndexerClient;
 use crate::error::ClientError;
-use crate::overlap::Answer;
+use crate::overlap::{Answer, PoolState};
 use crate::prompt::HashedPrompt;
 use crate::route::{Freshness, TierBlocks, Trust, TrustConfig};
 use crate::sharded::ShardedClient;
-use kvasir_proto::types::WorkerKey;
+use kvasir_proto::types::{WorkerId, WorkerKey};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -105,7 +105,8 @@ impl Overlaps {
     }
 
     fn answered(answer: Answer, config: &TrustConfig, elapsed: Duration) -> Self {
-        let Answer { overlaps, missing_shards, restoring, .. } = answer;
+        let Answer { overlaps, missing_shards, restoring, pools, .. } = answer;
+        let pool_trust = pool_trust(&pools, &restoring, config);
         let (mut holding_ranks, mut distrusted_ranks) = (0, 0);
         let by_rank = overlaps.into_iter().map(|at| {
             let trust = config.judge(&Freshness {
@@ -117,7 +118,10 @@ impl Overlaps {
             let [device, host, disk] = at.blocks_by_best_tier;
             holding_ranks += usize::from(at.blocks > 0);
             distrusted_ranks += usize::from(trust != Trust::Full && at.blocks > 0);
-            let credited = config.credited(TierBlocks { device, host, disk }, trust);
+            let own = TierBlocks { device, host, disk, pool: 0 };
+            let of_pools = TierBlocks { pool: at.pool_blocks, ..TierBlocks::default() };
+            let pool = config.credited(of_pools, pool_trust).pool;
+            let credited = TierBlocks { pool, ..config.credited(own, trust) };
             // What placements announce is expected in device memory.
             (at.worker, Held { blocks: credited.expecting(at.speculative_blocks), trust })
         });
@@ -128,11 +132,24 @@ impl Overlaps {
     }
 }
 
+/// How far what pools hold can be trusted: as far as the least of them. A pool outlives its sources, so it is never unknown.
+fn pool_trust(pools: &[PoolState], restoring: &[WorkerId], config: &TrustConfig) -> Trust {
+    let judge = |at: &PoolState| {
+        config.judge(&Freshness {
+            state: at.state,
+            is_connected: at.connected,
+            is_restoring: restoring.contains(&at.pool),
+            verified_age: at.verified_age,
+        })
+    };
+    pools.iter().map(judge).max().unwrap_or_default().min(Trust::Behind)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::overlap::Overlap;
-    use kvasir_proto::types::{SourceState, WorkerId};
+    use kvasir_proto::types::SourceState;
 
     fn id(id: &str) -> WorkerId {
         WorkerId::new(id).expect("a name")
@@ -147,6 +164,7 @@ mod tests {
             host_blocks: 4,
             disk_blocks: 0,
             blocks_by_best_tier: [8, 2, 0],
+            pool_blocks: 0,
             state,
             applied: None,
             lag_batches: 0,
@@ -169,7 +187,7 @@ mod tests {
         let answer = Answer { overlaps, restoring, missing_shards: vec![3], ..Answer::default() };
         let found = Overlaps::answered(answer, &TrustConfig::default(), Duration::ZERO);
         let credited = found.by_rank.iter().map(|(key, at)| {
-            let TierBlocks { device, host, disk } = at.blocks;
+            let TierBlocks { device, host, disk, .. } = at.blocks;
             (key.worker.as_str(), [device, host, disk], at.trust)
         });
         assert_eq!(
@@ -189,5 +207,30 @@ mod tests {
             panic!("{:?}", found.index_use)
         };
         assert_eq!((missing_shards, holding_ranks, distrusted_ranks), (vec![3], 5, 4));
+    }
+
+    /// What a pool has is credited as far as the pool can be trusted, whatever is known of the worker.
+    #[test]
+    fn blocks_of_pools_are_credited_by_the_state_of_the_pools() {
+        let shared = |state, connected| {
+            let own = held("w", SourceState::Gap, true);
+            let overlaps = vec![Overlap { blocks: 20, pool_blocks: 10, ..own }];
+            let pool = PoolState {
+                pool: id("p"),
+                held_blocks: 10,
+                state,
+                connected,
+                lag_batches: 0,
+                verified_age: Some(Duration::ZERO),
+            };
+            let answer = Answer { overlaps, pools: vec![pool], ..Answer::default() };
+            let found = Overlaps::answered(answer, &TrustConfig::default(), Duration::ZERO);
+            found.by_rank[0].1.blocks
+        };
+        let own = TierBlocks { device: 4, host: 1, disk: 0, pool: 10 };
+        assert_eq!(shared(SourceState::Exact, true), own);
+        assert_eq!(shared(SourceState::Gap, true), TierBlocks { pool: 5, ..own });
+        // Its only source is gone: the blocks are still there.
+        assert_eq!(shared(SourceState::CatchingUp, false), TierBlocks { pool: 5, ..own });
     }
 }

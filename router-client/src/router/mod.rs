@@ -118,7 +118,7 @@ impl Router {
         hints: &Hints,
     ) -> Result<Reservation, RouteError> {
         // A rank that the answer left out would count as holding nothing.
-        let all = Prompt { minimum_overlap_blocks: 1, top_k: 0, ..*prompt };
+        let all = Prompt { minimum_overlap_blocks: 1, top_k: 0, shared: true, ..*prompt };
         self.select_hashed(&all.hashed(), hints).await
     }
 

@@ -140,7 +140,7 @@ fn micros(time: Duration) -> u64 {
 }
 
 fn explanation(at: &Explanation) -> pb::RankExplanation {
-    let TierBlocks { device, host, disk } = at.overlap;
+    let TierBlocks { device, host, disk, pool } = at.overlap;
     let trust = match at.trust {
         Trust::Full => pb::IndexTrust::Full,
         Trust::Stale => pb::IndexTrust::Stale,
@@ -159,6 +159,7 @@ fn explanation(at: &Explanation) -> pb::RankExplanation {
         preference: at.preference,
         slow_start: at.slow_start,
         score: at.score,
+        pool_blocks: pool,
     }
 }
 
