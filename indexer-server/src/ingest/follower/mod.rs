@@ -63,7 +63,7 @@ impl Stated {
 }
 
 /// For a source that does not expire: longer than a server runs.
-const NEVER: Duration = Duration::from_secs(u32::MAX as u64);
+const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
 
 /// A part of a dump: names of one rank.
 type Chunk = (DpRank, Vec<HeldBlock>);
@@ -287,7 +287,8 @@ impl Follower {
         // During an audit the head may be held back: it is not missing.
         let known = head.filter(|_| !self.audit.holds());
         self.input(Input::Announced { incarnation, head: known }).await?;
-        self.audit.announce(head, digest);
+        // Where nobody can be asked, a difference could not be repaired.
+        self.audit.announce(head, digest.filter(|_| self.ask_target.is_some()));
         self.audit().await
     }
 

@@ -210,7 +210,7 @@ class RankLoad(_message.Message):
     def __init__(self, requests: _Optional[int] = ..., prefilling_requests: _Optional[int] = ..., prefill_tokens: _Optional[int] = ..., active_blocks: _Optional[float] = ...) -> None: ...
 
 class RankExplanation(_message.Message):
-    __slots__ = ("worker_id", "dp_rank", "removed", "overlap", "trust", "shared_blocks", "load", "cost", "preference", "slow_start", "score")
+    __slots__ = ("worker_id", "dp_rank", "removed", "overlap", "trust", "shared_blocks", "load", "cost", "preference", "slow_start", "score", "pool_blocks")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     DP_RANK_FIELD_NUMBER: _ClassVar[int]
     REMOVED_FIELD_NUMBER: _ClassVar[int]
@@ -222,6 +222,7 @@ class RankExplanation(_message.Message):
     PREFERENCE_FIELD_NUMBER: _ClassVar[int]
     SLOW_START_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
+    POOL_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     dp_rank: int
     removed: str
@@ -233,7 +234,8 @@ class RankExplanation(_message.Message):
     preference: float
     slow_start: float
     score: float
-    def __init__(self, worker_id: _Optional[str] = ..., dp_rank: _Optional[int] = ..., removed: _Optional[str] = ..., overlap: _Optional[_Union[_indexer_pb2.BlocksByTier, _Mapping]] = ..., trust: _Optional[_Union[IndexTrust, str]] = ..., shared_blocks: _Optional[int] = ..., load: _Optional[_Union[RankLoad, _Mapping]] = ..., cost: _Optional[_Union[RouteCost, _Mapping]] = ..., preference: _Optional[float] = ..., slow_start: _Optional[float] = ..., score: _Optional[float] = ...) -> None: ...
+    pool_blocks: int
+    def __init__(self, worker_id: _Optional[str] = ..., dp_rank: _Optional[int] = ..., removed: _Optional[str] = ..., overlap: _Optional[_Union[_indexer_pb2.BlocksByTier, _Mapping]] = ..., trust: _Optional[_Union[IndexTrust, str]] = ..., shared_blocks: _Optional[int] = ..., load: _Optional[_Union[RankLoad, _Mapping]] = ..., cost: _Optional[_Union[RouteCost, _Mapping]] = ..., preference: _Optional[float] = ..., slow_start: _Optional[float] = ..., score: _Optional[float] = ..., pool_blocks: _Optional[int] = ...) -> None: ...
 
 class RouteOverhead(_message.Message):
     __slots__ = ("hashing_us", "index_us", "queue_us", "choosing_us")
