@@ -178,9 +178,10 @@ mod tests {
         ingest.register(pool.clone()).await.expect("a pool");
         let worker = registration("pool", pb::HolderKind::Worker);
         for replace in [false, true] {
-            let refused = match replace {
-                true => ingest.introduce(&worker, false).await,
-                false => ingest.register(worker.clone()).await,
+            let refused = if replace {
+                ingest.introduce(&worker, false).await
+            } else {
+                ingest.register(worker.clone()).await
             };
             let refused = refused.expect_err("it is a pool").to_string();
             assert!(refused.contains("kind pool, not worker"), "{refused}");
