@@ -124,6 +124,8 @@ impl Scratch {
                 for &(_, holder) in ranks.flat_map(|worker| &worker.ranks) {
                     set_bit(&mut self.alive, holder);
                 }
+                // Pools are no candidates, whoever asks for them.
+                self.alive.iter_mut().zip(&index.present).for_each(|(alive, all)| *alive &= all);
             }
         }
     }

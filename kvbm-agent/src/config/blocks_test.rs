@@ -208,7 +208,8 @@ fn agent(arguments: &[&str]) -> AgentConfig {
 }
 
 fn pool(arguments: &[&str]) -> String {
-    let config = agent(&[&["--blocks-bytes=4KiB", "--blocks-volume-bytes=1GiB"], arguments].concat());
+    let config =
+        agent(&[&["--blocks-bytes=4KiB", "--blocks-volume-bytes=1GiB"], arguments].concat());
     let registered = config.registration.expect("it registers itself").pools;
     let [pool] = &registered[..] else { panic!("one pool: {registered:?}") };
     assert_eq!(config.blocks.expect("blocks").pool(), Ok(Some(pool.clone())));
