@@ -1,6 +1,6 @@
 //! What a registration says of pools.
 
-use super::{ConvertError, Problem, WorkerProfile, shared::check_count, worker::Registration};
+use super::{ConvertError, Problem, shared::check_count};
 use crate::{
     limits::WORKER_POOLS_MAX,
     pb,
@@ -59,21 +59,16 @@ pub fn read_pool_ids(ids: &[String]) -> Result<Vec<WorkerId>, ConvertError> {
     Ok(read)
 }
 
-/// Refuses what contradicts itself.
-pub(super) fn check(registration: &Registration) -> Result<(), ConvertError> {
-    if registration.pools.contains(&registration.worker) {
+/// Refuses a worker that names itself as a pool.
+pub(super) fn check_reader(worker: &WorkerId, pools: &[WorkerId]) -> Result<(), ConvertError> {
+    if pools.contains(worker) {
         return Err(ConvertError::new("pool_ids", Problem::Unexpected(OWN_ID)));
     }
-    if registration.kind == HolderKind::Worker {
-        return Ok(());
-    }
-    let fields = [
-        ("endpoints", registration.endpoints.is_empty()),
-        ("local_indexer_endpoint", registration.local_indexer.is_none()),
-        ("lease_ms", registration.lease.is_none()),
-        ("profile", registration.profile == WorkerProfile::default()),
-        ("pool_ids", registration.pools.is_empty()),
-    ];
+    Ok(())
+}
+
+/// Refuses the first of a pool's fields that is not empty.
+pub(super) fn check_empty(fields: &[(&'static str, bool)]) -> Result<(), ConvertError> {
     match fields.iter().find(|(_, is_empty)| !is_empty) {
         Some((field, _)) => Err(ConvertError::new(*field, Problem::Unexpected(OF_A_POOL))),
         None => Ok(()),
@@ -86,6 +81,7 @@ const OF_A_POOL: &str = "with kind HOLDER_KIND_POOL: leave it out";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::convert::Registration;
 
     fn request(kind: pb::HolderKind, pool_ids: &[&str]) -> pb::RegisterWorkerRequest {
         pb::RegisterWorkerRequest {

@@ -214,7 +214,16 @@ impl TryFrom<pb::RegisterWorkerRequest> for Registration {
             kind: pool::read_kind(request.kind)?,
             pools: pool::read_pool_ids(&request.pool_ids)?,
         };
-        pool::check(&registration)?;
+        pool::check_reader(&registration.worker, &registration.pools)?;
+        if registration.kind == HolderKind::Pool {
+            pool::check_empty(&[
+                ("endpoints", registration.endpoints.is_empty()),
+                ("local_indexer_endpoint", registration.local_indexer.is_none()),
+                ("lease_ms", registration.lease.is_none()),
+                ("profile", registration.profile == WorkerProfile::default()),
+                ("pool_ids", registration.pools.is_empty()),
+            ])?;
+        }
         Ok(registration)
     }
 }

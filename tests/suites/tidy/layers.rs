@@ -260,7 +260,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("indexer-server::config", "worker options broker shard check read"),
     (
         "indexer-server::ingest",
-        "limits exhausted error metrics turns answer local ownership config push_source link worker pools registry aged \
+        "limits exhausted error metrics turns answer local ownership config push_source link worker registry pools aged \
          follower placement rank_states resume sharding testing session",
     ),
     (
@@ -330,7 +330,7 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "proto::convert",
-        "error shard shared find profile find_wire worker pool ingest list placement select broker blocks fetch local digest dump \
+        "error shard shared find profile find_wire pool worker ingest list placement select broker blocks fetch local digest dump \
          load bytes storage",
     ),
     ("kvbm-agent::storage", "config waiting outbox book"),
