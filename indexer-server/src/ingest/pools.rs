@@ -77,7 +77,7 @@ impl Ingest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingest::{Accepted, IngestConfig, SourceSession, testing};
+    use crate::ingest::{Accepted, SourceSession, testing};
     use crate::partitions::Partition;
     use kvasir_proto::{
         code::ErrorCode,
@@ -93,13 +93,10 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(30);
 
     fn ingest() -> Arc<Ingest> {
-        let ingest = testing::ingest();
-        let config = IngestConfig {
-            pool_source_timeout: AWAY,
-            worker_timeout: Duration::from_millis(1),
-            ..ingest.config.clone()
-        };
-        Arc::new(Ingest { config, ..ingest })
+        let mut ingest = testing::ingest();
+        ingest.config.pool_source_timeout = AWAY;
+        ingest.config.worker_timeout = Duration::from_millis(1);
+        Arc::new(ingest)
     }
 
     fn registration(worker: &str, kind: pb::HolderKind) -> Registration {
