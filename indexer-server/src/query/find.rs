@@ -1,5 +1,6 @@
 use super::{
-    QueryError, QueryMetrics, pools,
+    QueryError, QueryMetrics,
+    pools::{self, Asked},
     size::{SMALL, Small},
     speculative,
 };
@@ -7,7 +8,7 @@ use crate::partitions::{Origin, Partition, Partitions};
 use kvasir_index::{Index, Match, PlacedScratch, Query, QueryKey, Scratch, SharedBlocks};
 use kvasir_proto::{
     convert::{FindAnswer, FindQuery, QueryInput, WorkerMatch},
-    types::{HolderKind, LocalHash, PartitionKey, SourceStatus, Tier, WorkerKey},
+    types::{LocalHash, PartitionKey, SourceStatus, Tier, WorkerKey},
 };
 use std::{cell::RefCell, sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -116,19 +117,8 @@ impl Finder {
                 (usize::MAX, minimum_overlap)
             };
             let workers = query.workers.as_deref();
-            let mut restoring = partition.restoring(HolderKind::Worker).among(workers);
-            let mut pools = Vec::new();
-            let shared = if query.shared {
-                let Some(found) = pools::find(&partition, key, shared, now, &is_wanted) else {
-                    return Ok(None);
-                };
-                pools = found;
-                restoring.extend(partition.restoring(HolderKind::Pool).among(None));
-                restoring.sort_unstable();
-                Some(&*shared)
-            } else {
-                None
-            };
+            let asked = pools::ask(&partition, (query, key), shared, now, &is_wanted);
+            let Some(Asked { shared, pools, restoring }) = asked else { return Ok(None) };
             let requested = Query { key, tiers: query.tiers, workers, minimum_overlap, shared };
             let (mut best_overlap_blocks, mut matches) = (0, Vec::new());
             for shard in partition.shards() {
@@ -159,10 +149,9 @@ impl Finder {
                 best_overlap_blocks,
                 block_size,
                 matches,
-                restoring,
-                pools,
+                ..FindAnswer::default()
             };
-            Ok::<_, QueryError>(Some(answer))
+            Ok::<_, QueryError>(Some(FindAnswer { restoring, pools, ..answer }))
         })?;
         if let Some(answer) = &answer {
             self.metrics.count(answer.query_blocks, answer.best_overlap_blocks, begin.elapsed());

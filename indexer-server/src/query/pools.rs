@@ -4,14 +4,42 @@
 use crate::partitions::Partition;
 use kvasir_index::{QueryKey, SharedBlocks};
 use kvasir_proto::{
-    convert::PoolState,
-    types::{SourceStatus, WorkerId},
+    convert::{FindQuery, PoolState},
+    types::{HolderKind, SourceStatus, WorkerId},
 };
 use std::time::Duration;
 
+/// What a query has to know beside the workers' indexes.
+pub(super) struct Asked<'a> {
+    /// What pools hold, if that counts.
+    pub(super) shared: Option<&'a SharedBlocks>,
+    pub(super) pools: Vec<PoolState>,
+    /// Workers, and where they count pools, that are not complete.
+    pub(super) restoring: Vec<WorkerId>,
+}
+
+/// Finds that out; none if nobody wants the answer any more.
+pub(super) fn ask<'a>(
+    partition: &Partition,
+    (query, key): (&FindQuery, QueryKey<'_>),
+    shared: &'a mut SharedBlocks,
+    now: Duration,
+    is_wanted: impl Fn() -> bool,
+) -> Option<Asked<'a>> {
+    let workers = query.workers.as_deref();
+    let mut restoring = partition.restoring(HolderKind::Worker).among(workers);
+    if !query.shared {
+        return Some(Asked { shared: None, pools: Vec::new(), restoring });
+    }
+    let pools = find(partition, key, shared, now, is_wanted)?;
+    restoring.extend(partition.restoring(HolderKind::Pool).among(None));
+    restoring.sort_unstable();
+    Some(Asked { shared: Some(shared), pools, restoring })
+}
+
 /// Finds out what all pools hold of a query, and returns those that hold any of it, by id; none if nobody wants the answer
 /// any more. Without pools this takes a moment for each shard.
-pub(super) fn find(
+fn find(
     partition: &Partition,
     key: QueryKey<'_>,
     shared: &mut SharedBlocks,

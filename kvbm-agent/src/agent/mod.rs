@@ -125,6 +125,7 @@ impl Agent {
     ///
     /// # Errors
     /// If the source breaks the contract, too many indexers are given, or the port cannot be had.
+    #[expect(clippy::too_many_lines, reason = "it puts all parts together, one after the other")]
     pub async fn start(config: AgentConfig) -> Result<Self, AgentError> {
         check(&config)?;
         let has_tls = config.guard.tls.is_some();

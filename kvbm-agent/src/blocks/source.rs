@@ -79,24 +79,24 @@ impl BlockSource {
                 step = feed.next() => step,
                 () = stop.cancelled() => break,
             };
-            self.take(step);
+            self.take(&step);
         }
         while let Some(step) = feed.next().now_or_never() {
-            self.take(step);
+            self.take(&step);
         }
     }
 
-    fn take(&self, step: FeedStep) {
+    fn take(&self, step: &FeedStep) {
         if let Some(pool) = &self.readers.pool {
-            publish_pool(pool, published(&step, Stream::Pool));
+            publish_pool(pool, published(step, Stream::Pool));
         }
         if let Some(storage) = &self.readers.storage {
-            match &step {
+            match step {
                 FeedStep::Events(events) => storage.push(events),
                 FeedStep::Image(image) => storage.lost(image.watermark),
             }
         }
-        self.publish(published(&step, Stream::Worker));
+        self.publish(published(step, Stream::Worker));
         let (state, connected) = (SourceState::Exact, true);
         self.inlet.show(SourceStatus { state, connected, ..SourceStatus::default() });
     }

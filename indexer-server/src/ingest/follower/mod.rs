@@ -225,22 +225,8 @@ impl Follower {
                 self.shared.set_input_paused(paused);
                 self.input(if paused { Input::Behind } else { Input::Disconnected }).await
             }
-            Command::GiveUp if self.stream_incarnation.is_some() => Ok(()),
-            Command::GiveUp => {
-                let worker = self.worker.address();
-                tracing::info!(source = self.name, %worker, "the source of a pool is given up");
-                self.drop_source().await?;
-                self.recovery = recovery(&self.ingest, &self.worker, &self.name, None);
-                (self.counted, self.shown) = (OutcomeCounts::default(), SourceStatus::default());
-                self.shared.set_idle(true);
-                Ok(())
-            }
-            Command::Heal => match self.shared.source() {
-                Some(source) if self.index_lacks(&source).await? => {
-                    self.input(Input::LacksBlocks).await
-                }
-                _ => Ok(()),
-            },
+            Command::GiveUp => self.give_up().await,
+            Command::Heal => self.heal().await,
             Command::Expected { reply } => {
                 let _gone = reply.send(self.recovery.expected().unwrap_or(0));
                 Ok(())
@@ -255,6 +241,30 @@ impl Follower {
                 self.log_closed();
                 self.input(Input::Disconnected).await
             }
+        }
+    }
+
+    /// Forgets the source of a pool, unless it is back.
+    async fn give_up(&mut self) -> Result<(), IngestError> {
+        if self.stream_incarnation.is_some() {
+            return Ok(());
+        }
+        let worker = self.worker.address();
+        tracing::info!(source = self.name, %worker, "the source of a pool is given up");
+        self.drop_source().await?;
+        self.recovery = recovery(&self.ingest, &self.worker, &self.name, None);
+        (self.counted, self.shown) = (OutcomeCounts::default(), SourceStatus::default());
+        self.shared.set_idle(true);
+        Ok(())
+    }
+
+    /// Asks for what the index lacks.
+    async fn heal(&mut self) -> Result<(), IngestError> {
+        match self.shared.source() {
+            Some(source) if self.index_lacks(&source).await? => {
+                self.input(Input::LacksBlocks).await
+            }
+            _ => Ok(()),
         }
     }
 
