@@ -75,7 +75,8 @@ impl Fleet {
     }
 
     fn ask(&self, key: QueryKey<'_>, scratch: &mut Scratch) -> usize {
-        let query = Query { key, tiers: TierSet::ALL, workers: None, minimum_overlap: 1 };
+        let query =
+            Query { key, tiers: TierSet::ALL, workers: None, minimum_overlap: 1, shared: None };
         self.index.find(black_box(query), scratch);
         scratch.matches().len()
     }

@@ -10,7 +10,7 @@ use crate::limits::{
     DUMP_CHUNK_RECORDS_MAX, FETCH_PEERS_MAX, GRPC_MESSAGE_BYTES_MAX, QUERY_MULTIMODAL_ITEMS_MAX,
     QUERY_WORKER_IDS_MAX, STORAGE_BATCH_EVENTS_MAX, STORAGE_METADATA_ENTRIES_MAX, SYNC_ITEMS_MAX,
     WORKER_ENDPOINTS_MAX, WORKER_LABELS_MAX, WORKER_LORA_NAMES_MAX, WORKER_MEDIUM_TTLS_MAX,
-    WORKER_RANKS_MAX, WORKER_SOURCES_MAX,
+    WORKER_POOLS_MAX, WORKER_RANKS_MAX, WORKER_SOURCES_MAX,
 };
 use prost::{
     DecodeError, Message, Name,
@@ -145,6 +145,7 @@ static REQUESTS: [Bounds; 39] = [
             list("lora_names", &[9], WORKER_LORA_NAMES_MAX),
             list("profile.labels", &[12, 4], WORKER_LABELS_MAX),
             list("medium_ttls", &[15], WORKER_MEDIUM_TTLS_MAX),
+            list("pool_ids", &[17], WORKER_POOLS_MAX),
         ],
     ),
     small("RemoveWorkerRequest", &[]),

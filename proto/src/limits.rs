@@ -41,6 +41,10 @@ pub const SEQUENCES_AHEAD_MAX: u64 = 1 << 32;
 pub const UNSTATED_FIRST_SEQUENCE_MAX: u64 = (1 << 48) - 1;
 /// Most names of numbered LoRA adapters in one registration.
 pub const WORKER_LORA_NAMES_MAX: usize = 1_024;
+/// Most pools that a worker names.
+pub const WORKER_POOLS_MAX: usize = 8;
+/// Most pools of a partition.
+pub const POOLS_MAX: usize = 64;
 /// Most media with a time to live in one registration.
 pub const WORKER_MEDIUM_TTLS_MAX: usize = 16;
 /// Shortest time to live of blocks on a medium, in milliseconds.

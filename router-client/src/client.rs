@@ -5,7 +5,8 @@ use kvasir_proto::convert::TooManyBlocks;
 use kvasir_proto::limits::{GRPC_MESSAGE_BYTES_MAX, QUERY_BLOCKS_MAX};
 use kvasir_proto::pb::indexer_client::IndexerClient as Stub;
 use kvasir_proto::pb::{
-    FindMatchesRequest, FindMatchesResponse, ListWorkersRequest, RecordPlacementRequest, Tier,
+    FindMatchesRequest, FindMatchesResponse, HolderKind, ListWorkersRequest,
+    RecordPlacementRequest, Tier, WorkerInfo,
 };
 use kvasir_proto::types::{PartitionKey, WorkerKey};
 use kvasir_tls::Channel;
@@ -140,7 +141,7 @@ impl IndexerClient {
         self.call(async { stub.record_placement(request).await }).await.map(drop)
     }
 
-    /// Lists the workers of a model and tenant, or all.
+    /// Lists the workers of a model and tenant, or all; not the pools.
     ///
     /// # Errors
     /// If the server refuses, cannot be reached, or does not answer within 5 s.
@@ -179,7 +180,11 @@ impl IndexerClient {
             };
             let page = stub.list_workers(request).await;
             let page = page.map_err(|status| ClientError::Status(Box::new(status)))?.into_inner();
-            for info in page.workers {
+            let is_pool = |info: &WorkerInfo| {
+                info.registration.as_ref().is_some_and(|at| at.kind() == HolderKind::Pool)
+            };
+            // They serve no requests.
+            for info in page.workers.into_iter().filter(|info| !is_pool(info)) {
                 list.workers.push(ListedWorker::try_from(info)?);
             }
             list.server_id = page.server_id;

@@ -43,7 +43,7 @@ pub use client::IndexerClient;
 pub use config::{Calls, ClientConfig};
 pub use error::ClientError;
 pub use kvasir_tls::{ClientFiles, DialError, Dialer, Identity, TlsError};
-pub use overlap::{Answer, Overlap};
+pub use overlap::{Answer, Overlap, PoolState};
 pub use prompt::{HashedPrompt, Prompt};
 pub use replicas::{HedgeConfig, REPLICAS_MAX, ShardCounts};
 pub use sharded::{ShardedClient, ShardedConfig};

@@ -1,6 +1,6 @@
 //! The answers of all shards as the answer of one index. Pure.
 
-use crate::{Answer, Overlap};
+use crate::{Answer, Overlap, PoolState};
 use std::cmp::Reverse;
 use std::time::Duration;
 
@@ -17,7 +17,9 @@ pub(crate) fn merge(parts: Vec<Answer>, top_k: u32) -> Answer {
         merged.overlaps.extend(part.overlaps);
         merged.missing_shards.extend(part.missing_shards);
         merged.restoring.extend(part.restoring);
+        merged.pools.extend(part.pools);
     }
+    merge_pools(&mut merged.pools);
     merged.restoring.sort_unstable();
     merged.restoring.dedup();
     let answered = merged.overlaps.len();
@@ -36,6 +38,21 @@ pub(crate) fn merge(parts: Vec<Answer>, top_k: u32) -> Answer {
     debug_assert!(unique.is_sorted_by(|a, b| a.order(b).is_lt()), "best first, each rank once");
     merged.overlaps = unique;
     merged
+}
+
+/// A pool is in every shard: the entry that knows least counts, as a worker of that shard is credited by it.
+fn merge_pools(pools: &mut Vec<PoolState>) {
+    let age = |at: &PoolState| at.verified_age.unwrap_or(Duration::MAX);
+    pools.sort_unstable_by(|a, b| {
+        let worst = (b.state, !b.connected, b.lag_batches, age(b)).cmp(&(
+            a.state,
+            !a.connected,
+            a.lag_batches,
+            age(a),
+        ));
+        a.pool.cmp(&b.pool).then(worst).then(a.held_blocks.cmp(&b.held_blocks))
+    });
+    pools.dedup_by(|later, first| later.pool == first.pool);
 }
 
 /// The freshest of the entries for one rank: among those in the best state, the incarnation that was verified

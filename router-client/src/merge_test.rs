@@ -11,6 +11,7 @@ fn overlap(worker: &str, rank: u32, blocks: u32, speculative_blocks: u32) -> Ove
         speculative_blocks,
         device_blocks: blocks,
         blocks_by_best_tier: [blocks, 0, 0],
+        pool_blocks: 0,
         host_blocks: 0,
         disk_blocks: 0,
         state: SourceState::Exact,
@@ -42,6 +43,7 @@ fn one_index(ranks: &[Overlap], least: u32, top_k: u32) -> Answer {
         overlaps,
         missing_shards: Vec::new(),
         restoring: Vec::new(),
+        pools: Vec::new(),
     }
 }
 
@@ -157,9 +159,32 @@ fn what_is_not_there_yet_is_kept() {
         overlaps: Vec::new(),
         missing_shards,
         restoring: restoring.iter().map(|name| worker(name)).collect(),
+        pools: Vec::new(),
     };
     let parts = vec![part(vec![], &["b"]), part(vec![1], &["a", "b"]), part(vec![5], &[])];
     let whole = merge(parts, 0);
     assert_eq!((whole.query_blocks, whole.missing_shards), (4, vec![1, 5]));
     assert_eq!(whole.restoring, ["a", "b"].map(worker));
+}
+
+/// Each shard has each pool. The router is told what the worst informed one knows.
+#[test]
+fn a_pool_is_listed_once() {
+    let pool = |name: &str, state, held_blocks| PoolState {
+        pool: WorkerId::new(name).expect("a name"),
+        held_blocks,
+        state,
+        connected: true,
+        lag_batches: 0,
+        verified_age: None,
+    };
+    let part = |pools| Answer { pools, ..Answer::default() };
+    let (exact, gap) = (SourceState::Exact, SourceState::Gap);
+    let (behind, less) = (pool("a", gap, 4), pool("b", exact, 2));
+    let first = vec![pool("a", exact, 3), less.clone()];
+    let second = vec![behind.clone(), pool("b", exact, 5)];
+    for parts in [[first.clone(), second.clone()], [second, first]] {
+        let whole = merge(parts.map(part).to_vec(), 0);
+        assert_eq!(whole.pools, [behind.clone(), less.clone()]);
+    }
 }

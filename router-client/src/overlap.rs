@@ -1,6 +1,6 @@
 use crate::error::ClientError;
 use kvasir_proto::convert;
-use kvasir_proto::pb::{BlocksByTier, FindMatchesResponse, WorkerMatch, WorkerState};
+use kvasir_proto::pb::{self, BlocksByTier, FindMatchesResponse, WorkerMatch, WorkerState};
 use kvasir_proto::types::{Cursor, SourceState, Tier, WorkerId, WorkerKey};
 use std::cmp::{Ordering, Reverse};
 use std::time::Duration;
@@ -21,9 +21,11 @@ pub struct Overlap {
     pub host_blocks: u32,
     /// How many of them lie on local disk.
     pub disk_blocks: u32,
-    /// The same blocks, each in its best tier only, by [`Tier::index`](kvasir_proto::types::Tier::index): the sum is
-    /// `blocks`.
+    /// The same blocks, each in its best tier only, by [`Tier::index`](kvasir_proto::types::Tier::index): with
+    /// `pool_blocks`, the sum is `blocks`.
     pub blocks_by_best_tier: [u32; Tier::COUNT],
+    /// How many of its `blocks` only a pool has that the worker reads; 0 unless the prompt is `shared`.
+    pub pool_blocks: u32,
     /// How far this can be trusted.
     pub state: SourceState,
     /// The last event of the worker that the index has applied; none while the worker is cold.
@@ -67,6 +69,25 @@ pub struct Answer {
     pub missing_shards: Vec<u32>,
     /// Workers that an index restores after a restart, by id: they may hold more than `overlaps` lists.
     pub restoring: Vec<WorkerId>,
+    /// Pools that hold blocks of the prompt, by id; none unless the prompt is `shared`.
+    pub pools: Vec<PoolState>,
+}
+
+/// How far the contents of a pool can be trusted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolState {
+    /// The pool.
+    pub pool: WorkerId,
+    /// Blocks of the prompt that it holds, wherever they are in it.
+    pub held_blocks: u32,
+    /// Worst state of its sources.
+    pub state: SourceState,
+    /// Whether the index is connected to all of them.
+    pub connected: bool,
+    /// Batches that were published and are not in the index yet.
+    pub lag_batches: u64,
+    /// How long ago the index last verified that its sources have published nothing newer.
+    pub verified_age: Option<Duration>,
 }
 
 impl Answer {
@@ -89,6 +110,22 @@ impl TryFrom<FindMatchesResponse> for Answer {
             overlaps: overlaps.collect::<Result<_, _>>()?,
             missing_shards: answer.missing_shards,
             restoring: restoring.collect::<Result<_, _>>()?,
+            pools: answer.pools.into_iter().map(PoolState::try_from).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl TryFrom<pb::PoolState> for PoolState {
+    type Error = ClientError;
+
+    fn try_from(at: pb::PoolState) -> Result<Self, ClientError> {
+        Ok(Self {
+            pool: worker_id(&at.pool_id)?,
+            held_blocks: at.held_blocks,
+            state: state(at.state()),
+            connected: at.connected,
+            lag_batches: at.lag_batches,
+            verified_age: at.verified_age_ms.map(Duration::from_millis),
         })
     }
 }
@@ -112,6 +149,7 @@ impl TryFrom<WorkerMatch> for Overlap {
             host_blocks: tiers.host,
             disk_blocks: tiers.disk,
             blocks_by_best_tier: [best.device, best.host, best.disk],
+            pool_blocks: at.pool_blocks,
             state,
             applied,
             lag_batches: at.lag_batches,

@@ -22,6 +22,8 @@ pub struct Prompt<'a> {
     pub minimum_overlap_blocks: u32,
     /// List at most this many workers, the best ones; 0 for all.
     pub top_k: u32,
+    /// Whether blocks count as held by a worker that only a pool holds which the worker reads.
+    pub shared: bool,
 }
 
 /// A prompt as hashes of its complete blocks: hashed once, it serves every query and placement.
@@ -41,6 +43,8 @@ pub struct HashedPrompt {
     pub minimum_overlap_blocks: u32,
     /// See [`Prompt::top_k`].
     pub top_k: u32,
+    /// See [`Prompt::shared`].
+    pub shared: bool,
 }
 
 impl<'a> Prompt<'a> {
@@ -58,6 +62,7 @@ impl<'a> Prompt<'a> {
             multimodal: &[],
             minimum_overlap_blocks: 1,
             top_k: 0,
+            shared: false,
         }
     }
 
@@ -86,6 +91,7 @@ impl<'a> Prompt<'a> {
             local_hashes: self.local_hashes().into_iter().map(|hash| hash.0).collect(),
             minimum_overlap_blocks: self.minimum_overlap_blocks,
             top_k: self.top_k,
+            shared: self.shared,
         }
     }
 
@@ -133,14 +139,16 @@ impl HashedPrompt {
             local_hashes: self.local_hashes.clone(),
             minimum_overlap_blocks: Some(self.minimum_overlap_blocks).filter(|least| *least != 1),
             top_k: self.top_k,
+            shared: self.shared,
             ..FindMatchesRequest::default()
         }
     }
 
-    /// The question for blocks in these tiers; in all, if there are none.
+    /// The question for blocks in these tiers of the workers' own; in all, if there are none.
     pub(crate) fn request_in(&self, tiers: &[Tier]) -> FindMatchesRequest {
+        let shared = self.shared && tiers.is_empty();
         let tiers = tiers.iter().map(|tier| i32::from(*tier)).collect();
-        FindMatchesRequest { tiers, ..self.request() }
+        FindMatchesRequest { tiers, shared, ..self.request() }
     }
 
     /// The placement to record: see [`Prompt::placement`].

@@ -117,6 +117,7 @@ impl Fleet {
             tiers: TierSet::ALL,
             workers: None,
             minimum_overlap: 0,
+            shared: false,
         };
         let most = self.oracle.find(&question);
         let matches = self.indexer.find_matches(request).await?.into_inner().matches;

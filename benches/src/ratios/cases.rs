@@ -148,7 +148,8 @@ fn lookup(
     let operation = Box::new(move || {
         let Some(prompt) = turn.next() else { return };
         let key = QueryKey::Locals(&prompt);
-        let query = Query { key, tiers: TierSet::ALL, workers: None, minimum_overlap: 1 };
+        let query =
+            Query { key, tiers: TierSet::ALL, workers: None, minimum_overlap: 1, shared: None };
         fleet.borrow().index.find(query, &mut scratch);
         assert_eq!(scratch.matches().len(), 2);
     });

@@ -5,23 +5,14 @@
 //! size of the answers.
 
 use crate::index::Index;
-use crate::record::Record;
-use crate::segments::NO_SEGMENT;
 use crate::sets::{HolderIndex, SetId, TierSets};
-use crate::slots::{NONE, Slot};
+use crate::shared::SharedBlocks;
+use crate::slots::Slot;
 use crate::source::HolderId;
 use crate::table::index_u32;
-use kvasir_proto::types::{BlockName, LocalHash, Tier, TierSet, WorkerId};
+use crate::walk::{NOBODY, QueryKey};
+use kvasir_proto::types::{BlockName, Tier, TierSet, WorkerId};
 use std::cmp::Reverse;
-
-/// The blocks of a prompt.
-#[derive(Debug, Clone, Copy)]
-pub enum QueryKey<'a> {
-    /// By local hashes: by content.
-    Locals(&'a [LocalHash]),
-    /// By the engines' own names.
-    Names(&'a [BlockName]),
-}
 
 /// A query.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +25,8 @@ pub struct Query<'a> {
     pub workers: Option<&'a [WorkerId]>,
     /// Fewest blocks to be listed; 0 lists every rank.
     pub minimum_overlap: u32,
+    /// What pools hold of the prompt, if that counts as held by the ranks that read them.
+    pub shared: Option<&'a SharedBlocks>,
 }
 
 /// One rank's overlap.
@@ -45,14 +38,16 @@ pub struct Match {
     pub blocks: u32,
     /// How many of them lie in each tier; 0 for tiers that the query leaves out.
     pub by_tier: [u32; Tier::COUNT],
-    /// How many of them have each tier as their best one, of those of the query: the sum is `blocks`.
+    /// How many of them have each tier as their best one, of those of the query: with `pool_blocks`, the sum is `blocks`.
     pub by_best_tier: [u32; Tier::COUNT],
+    /// How many of them only pools hold.
+    pub pool_blocks: u32,
 }
 
 impl Match {
     const fn none(holder: HolderId) -> Self {
         let nothing = [0; Tier::COUNT];
-        Self { holder, blocks: 0, by_tier: nothing, by_best_tier: nothing }
+        Self { holder, blocks: 0, by_tier: nothing, by_best_tier: nothing, pool_blocks: 0 }
     }
 
     /// Counts blocks that are held in these tiers.
@@ -65,6 +60,8 @@ impl Match {
                 is_best = false;
             }
         }
+        // What is held in no tier is in a pool.
+        self.pool_blocks += if is_best { blocks } else { 0 };
     }
 }
 
@@ -127,6 +124,8 @@ impl Scratch {
                 for &(_, holder) in ranks.flat_map(|worker| &worker.ranks) {
                     set_bit(&mut self.alive, holder);
                 }
+                // Pools are no candidates, whoever asks for them.
+                self.alive.iter_mut().zip(&index.present).for_each(|(alive, all)| *alive &= all);
             }
         }
     }
@@ -145,12 +144,23 @@ impl Scratch {
             last.end = end;
             return true;
         }
+        self.set_here(index, tiers, sets);
+        self.stretches.push(Stretch { sets, end });
+        self.stop_others(from)
+    }
+
+    /// The ranks that hold the current stretch in a tier of the query.
+    fn set_here(&mut self, index: &Index, tiers: TierSet, sets: TierSets) {
         self.here.fill(0);
         for (tier, set) in Tier::ALL.into_iter().zip(sets) {
             if tiers.contains(tier) {
                 index.trie.sets.union_into(set, &mut self.here);
             }
         }
+    }
+
+    /// Ranks that are not here stop at `from`. False once no rank is left.
+    fn stop_others(&mut self, from: u32) -> bool {
         let mut any = 0;
         for (word, (alive, here)) in self.alive.iter_mut().zip(&self.here).enumerate() {
             let ranks = *alive & !here;
@@ -160,7 +170,6 @@ impl Scratch {
             *alive &= here;
             any |= *alive;
         }
-        self.stretches.push(Stretch { sets, end });
         any != 0
     }
 
@@ -215,11 +224,14 @@ const SCAN_FRACTION: usize = 2;
 
 /// Numbers of the bits that are set.
 fn bits(bitmap: &[u64]) -> impl Iterator<Item = u32> {
-    bitmap.iter().zip(0..).flat_map(|(&word, at)| {
-        let rest = std::iter::successors(Some(word), |word| Some(word & word.wrapping_sub(1)));
-        let set = rest.take_while(|&word| word != 0);
-        set.map(move |word| at * 64 + word.trailing_zeros())
-    })
+    bitmap.iter().zip(0..).flat_map(|(&word, at)| ones(at, word))
+}
+
+/// The same of one word.
+fn ones(at: u32, word: u64) -> impl Iterator<Item = u32> {
+    let rest = std::iter::successors(Some(word), |word| Some(word & word.wrapping_sub(1)));
+    let set = rest.take_while(|&word| word != 0);
+    set.map(move |word| at * 64 + word.trailing_zeros())
 }
 
 fn has_bit(bitmap: &[u64], holder: HolderIndex) -> bool {
@@ -238,25 +250,6 @@ fn clear_bit(bitmap: &mut [u64], holder: HolderIndex) {
     }
 }
 
-/// Hashes compared at a step, as long as all are equal; and then, to find where they no longer are.
-const LONG_STEP: usize = 64;
-const STEP: usize = 8;
-
-/// Number of leading hashes that are equal.
-fn common_prefix(stored: &[u64], query: &[u64]) -> usize {
-    let long = equal_chunks::<LONG_STEP>(stored, query);
-    let (stored, query) = (stored.split_at(long).1, query.split_at(long).1);
-    let short = equal_chunks::<STEP>(stored, query);
-    let rest = stored.iter().skip(short).zip(query.iter().skip(short));
-    long + short + rest.take_while(|(stored, query)| stored == query).count()
-}
-
-fn equal_chunks<const LEN: usize>(stored: &[u64], query: &[u64]) -> usize {
-    let (stored, _) = stored.as_chunks::<LEN>();
-    let (query, _) = query.as_chunks::<LEN>();
-    LEN * stored.iter().zip(query).take_while(|(stored, query)| stored == query).count()
-}
-
 impl Index {
     /// Answers a query into `scratch`.
     pub fn find(&self, query: Query<'_>, scratch: &mut Scratch) {
@@ -272,9 +265,16 @@ impl Index {
         is_wanted: impl Fn() -> bool,
     ) -> bool {
         scratch.begin(self, query);
+        // Where pools hold nothing of the prompt, it is a query like any other.
+        if let Some(shared) = query.shared.filter(|shared| !shared.is_empty()) {
+            return self.find_shared(query, shared, scratch, is_wanted);
+        }
         match query.key {
             QueryKey::Locals(locals) => {
-                self.find_locals(locals, query.tiers, scratch);
+                let reached = self.walk_locals(locals, |sets, from, end| {
+                    scratch.enter(self, query.tiers, sets, from, end)
+                });
+                scratch.finish(self, reached);
                 self.count_tiers(query.tiers, scratch);
                 true
             }
@@ -282,36 +282,9 @@ impl Index {
                 scratch.set_apart_recorded(self);
                 self.find_names(names, query.tiers, scratch);
                 self.count_tiers(query.tiers, scratch);
-                self.find_recorded(names, query.tiers, scratch, is_wanted)
+                self.find_recorded(names, (query.tiers, None), scratch, is_wanted)
             }
         }
-    }
-
-    fn find_locals(&self, locals: &[LocalHash], tiers: TierSet, scratch: &mut Scratch) {
-        let mut from = 0;
-        let mut rest = LocalHash::numbers(locals);
-        let mut next = rest.first().and_then(|&first| self.trie.branch(NONE, LocalHash(first)));
-        while let Some(id) = next {
-            let segment = self.trie.segments.get(id);
-            let head = self.trie.segments.head(id);
-            if segment.first_child != NO_SEGMENT && rest.len() > segment.len as usize {
-                self.trie.touch_segment(segment.first_child);
-            }
-            let equal = common_prefix(self.trie.slots.locals(head, segment.len), rest);
-            let end = from + index_u32(equal);
-            if !scratch.enter(self, tiers, segment.sets, from, end) {
-                break;
-            }
-            from = end;
-            rest = rest.get(equal..).unwrap_or_default();
-            next = match rest.first() {
-                Some(&local) if equal == segment.len as usize => {
-                    self.trie.child_of_segment(segment, LocalHash(local))
-                }
-                _ => None,
-            };
-        }
-        scratch.finish(self, from);
     }
 
     /// Counts, for each match, the blocks in each tier of the query.
@@ -331,6 +304,7 @@ impl Index {
         }
         for at in matches {
             self.count_stretches(at, stretches, used);
+            debug_assert_eq!(at.pool_blocks, 0, "each block has a best tier");
         }
     }
 
@@ -342,7 +316,8 @@ impl Index {
             at.count(held, stretch.end - from);
             from = stretch.end;
         }
-        debug_assert_eq!(at.by_best_tier.iter().sum::<u32>(), at.blocks, "each has a best tier");
+        let counted = at.by_best_tier.iter().sum::<u32>() + at.pool_blocks;
+        debug_assert_eq!(counted, at.blocks, "each block is in a tier or a pool");
     }
 }
 
@@ -391,7 +366,7 @@ impl Index {
     fn find_recorded(
         &self,
         names: &[BlockName],
-        tiers: TierSet,
+        (tiers, pools): (TierSet, Option<&Pools<'_>>),
         scratch: &mut Scratch,
         is_wanted: impl Fn() -> bool,
     ) -> bool {
@@ -400,10 +375,12 @@ impl Index {
                 return false;
             }
             let mut at = Match::none(HolderId(holder));
-            for &name in names {
+            for (number, &name) in (0..).zip(names) {
                 let held = self.tiers_of(holder, name);
                 let counted = Tier::ALL.map(|tier| tiers.contains(tier) && held.contains(tier));
-                if counted == [false; Tier::COUNT] {
+                if counted == [false; Tier::COUNT]
+                    && pools.is_none_or(|pools| !pools.hold(number, holder))
+                {
                     break;
                 }
                 at.blocks += 1;
@@ -420,22 +397,97 @@ impl Index {
         }
         true
     }
+}
 
-    /// Tiers in which a rank holds a name that is placed.
-    fn tiers_of(&self, holder: HolderIndex, name: BlockName) -> TierSet {
-        let Some(at) = self.holder_at(holder) else {
-            return TierSet::EMPTY;
-        };
-        if let Some(record) = at.records().get(name) {
-            let is_in = |tier: &Tier| record.slot.is_some() && Record::is_in(record, *tier);
-            return Tier::ALL.into_iter().filter(is_in).collect();
-        }
-        match self.trie.named(name) {
-            Some(slot) if at.is_plain(&self.trie, slot) => {
-                let holds = |tier: &Tier| self.trie.holds(slot, holder, *tier);
-                Tier::ALL.into_iter().filter(holds).collect()
+// === with pools ===
+
+/// What pools hold of a prompt, for the ranks of one index.
+struct Pools<'a> {
+    shared: &'a SharedBlocks,
+    /// The ranks that read each pool, by the number of the pool.
+    readers: Vec<Option<&'a [u64]>>,
+}
+
+impl Pools<'_> {
+    /// The ranks that read one of these pools, one bit a pool.
+    fn readers(&self, pools: u64) -> impl Iterator<Item = &[u64]> {
+        ones(0, pools).filter_map(|pool| *self.readers.get(pool as usize)?)
+    }
+
+    /// Whether a pool that a rank reads holds a block.
+    fn hold(&self, block: u32, holder: HolderIndex) -> bool {
+        let pools = self.shared.held(block, block + 1).first().copied().unwrap_or(0);
+        self.readers(pools).any(|readers| has_bit(readers, holder))
+    }
+}
+
+impl Scratch {
+    /// Continues as [`enter`](Self::enter) does; a rank also holds what the pools hold that it reads.
+    fn enter_shared(
+        &mut self,
+        (index, pools): (&Index, &Pools<'_>),
+        tiers: TierSet,
+        sets: TierSets,
+        from: u32,
+        end: u32,
+    ) -> bool {
+        let mut from = from;
+        for run in pools.shared.held(from, end).chunk_by(|a, b| a == b) {
+            let end = from + index_u32(run.len());
+            self.set_here(index, tiers, sets);
+            for readers in pools.readers(run.first().copied().unwrap_or(0)) {
+                self.here.iter_mut().zip(readers).for_each(|(here, readers)| *here |= readers);
             }
-            _ => TierSet::EMPTY,
+            self.stretches.push(Stretch { sets, end });
+            if !self.stop_others(from) {
+                return false;
+            }
+            from = end;
+        }
+        true
+    }
+}
+
+impl Index {
+    /// Answers a query for which pools hold some blocks.
+    fn find_shared(
+        &self,
+        query: Query<'_>,
+        shared: &SharedBlocks,
+        scratch: &mut Scratch,
+        is_wanted: impl Fn() -> bool,
+    ) -> bool {
+        let readers = shared.numbered().map(|pool| self.roles.readers(pool)).collect();
+        let (pools, tiers) = (Pools { shared, readers }, query.tiers);
+        let all = index_u32(shared.blocks());
+        match query.key {
+            QueryKey::Locals(locals) => {
+                let with = (self, &pools);
+                let reached = self.walk_locals(locals, |sets, from, end| {
+                    scratch.enter_shared(with, tiers, sets, from, end)
+                });
+                // Pools of other indexes may hold more than is known here.
+                scratch.enter_shared(with, tiers, NOBODY, reached, all);
+            }
+            QueryKey::Names(names) => {
+                scratch.set_apart_recorded(self);
+                for (at, &name) in (0..).zip(names) {
+                    let sets = self.holders_of_name(name);
+                    if !scratch.enter_shared((self, &pools), tiers, sets, at, at + 1) {
+                        break;
+                    }
+                }
+            }
+        }
+        scratch.finish(self, all);
+        let Scratch { matches, stretches, .. } = scratch;
+        let used = Tier::ALL.map(|tier| tiers.contains(tier));
+        matches.iter_mut().for_each(|at| self.count_stretches(at, stretches, used));
+        match query.key {
+            QueryKey::Locals(_) => true,
+            QueryKey::Names(names) => {
+                self.find_recorded(names, (tiers, Some(&pools)), scratch, is_wanted)
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::cursor::ShedCursor;
 use crate::holder::Holder;
 use crate::limits::Limits;
+use crate::roles::Roles;
 use crate::source::{Source, SourceId, Worker};
 use crate::totals::Totals;
 use crate::trie::Trie;
@@ -16,8 +17,9 @@ pub struct Index {
     pub(crate) trie: Trie,
     pub(crate) holders: Vec<Option<Box<Holder>>>,
     pub(crate) free_holders: Vec<u32>,
-    /// One bit a rank, by its index: it is there.
+    /// One bit a rank, by its index: it is there, and of no pool.
     pub(crate) present: Vec<u64>,
+    pub(crate) roles: Roles,
     /// Place of each rank, by its index, among all in order of (worker, rank).
     pub(crate) order: Vec<u32>,
     /// The indexes of all ranks in that order.

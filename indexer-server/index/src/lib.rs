@@ -24,9 +24,9 @@
 //!
 //! Reading order: `runs`, `slots` and `segments` (storage), `sets`, `numbers` and `table` (shared
 //! pieces), `trie` and `hold` (positions and who holds them), `record`, `records`, `pages`,
-//! `changes`, `dirty` and `holder` (one rank), `source` (workers and sources), `index`, `rank`, `registry` and `views`, then
+//! `changes`, `dirty` and `holder` (one rank), `source` and `roles` (workers, pools and sources), `index`, `rank`, `registry` and `views`, then
 //! the modules that change them: `apply`, `store`, `park`, `remove`, `absolute`, `sweep` and `shed`,
-//! then the modules that read them: `find`, `dump`, `digest`, `image` with `cut` and `restore`. Last comes
+//! then the modules that read them: `walk`, `shared` (what pools hold) and `find`, `dump`, `digest`, `image` with `cut` and `restore`. Last comes
 //! `validate`, which checks every invariant. No module refers to a later one.
 
 mod error;
@@ -48,6 +48,7 @@ mod holder;
 mod pages;
 mod record;
 mod records;
+mod roles;
 mod source;
 mod totals;
 
@@ -55,6 +56,7 @@ mod index;
 mod rank;
 mod registry;
 mod views;
+mod walk;
 
 mod absolute;
 mod apply;
@@ -70,6 +72,7 @@ mod dump;
 mod find;
 mod image;
 mod restore;
+mod shared;
 mod stats;
 mod validate;
 
@@ -78,7 +81,7 @@ mod placements;
 pub use cut::{Cut, CutReceipt, CutStep};
 pub use dump::{DumpRecord, DumpScan, DumpSourceEnd, DumpTail};
 pub use error::{DamagedImage, IndexError};
-pub use find::{Match, Query, QueryKey, Scratch};
+pub use find::{Match, Query, Scratch};
 pub use image::{
     HoleImage, NameImage, PageImage, Position, RankImage, RunImage, SourceImage, WorkerImage,
 };
@@ -88,9 +91,11 @@ pub use placements::{
     Dropped, PlacedMatch, PlacedScratch, Placements, Recorded, Recording, RecordingCut,
 };
 pub use restore::{Restore, RestoreStep, Restored, Saved};
+pub use shared::SharedBlocks;
 pub use shed::Shed;
 pub use slots::{PAGE_SLOTS, Slot};
 pub use source::{HolderId, SourceId};
 pub use stats::Stats;
 pub use sweep::Cleared;
 pub use views::{HolderView, WorkerView};
+pub use walk::QueryKey;

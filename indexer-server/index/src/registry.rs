@@ -187,18 +187,45 @@ impl Index {
         self.present.resize(self.holders.len().div_ceil(64), 0);
         self.in_order = true;
         self.ordered.clear();
-        let ordered = self.workers.values().flat_map(|worker| &worker.ranks);
+        self.roles.begin();
+        let workers = self.workers.iter();
+        let ordered = workers.flat_map(|(id, worker)| worker.ranks.iter().map(move |at| (id, at)));
         let mut before = None;
-        for (order, &(_, holder)) in ordered.enumerate() {
+        for (order, (worker, &(_, holder))) in ordered.enumerate() {
             if let Some(at) = self.order.get_mut(holder as usize) {
                 *at = index_u32(order);
             }
-            if let Some(word) = self.present.get_mut(holder as usize / 64) {
+            if !self.roles.is_pool(worker)
+                && let Some(word) = self.present.get_mut(holder as usize / 64)
+            {
                 *word |= 1 << (holder % 64);
+                self.roles.add(worker, holder, self.present.len());
             }
             self.in_order &= before < Some(holder);
             self.ordered.push(holder);
             before = Some(holder);
+        }
+    }
+
+    /// From now on a worker is a pool, with all it holds: no query lists it, and its blocks count for its readers where
+    /// a query asks for that.
+    pub fn set_pool(&mut self, worker: &WorkerId) {
+        if self.roles.set_pool(worker) {
+            self.renumber();
+        }
+    }
+
+    /// A worker reads these pools, which need not be known yet, and no others.
+    pub fn set_reads(&mut self, worker: &WorkerId, pools: &[WorkerId]) {
+        if self.roles.set_reads(worker, pools) {
+            self.renumber();
+        }
+    }
+
+    /// Forgets that a worker is a pool, or reads any.
+    pub fn forget_roles(&mut self, worker: &WorkerId) {
+        if self.roles.forget(worker) {
+            self.renumber();
         }
     }
 

@@ -18,6 +18,19 @@ impl Index {
         self.workers.iter().map(|(id, worker)| WorkerView { index: self, id, worker })
     }
 
+    /// Whether a worker is a pool.
+    #[must_use]
+    pub fn is_pool(&self, worker: &WorkerId) -> bool {
+        self.roles.is_pool(worker)
+    }
+
+    /// Positions that pools hold: pairs of a rank of a pool and a position.
+    #[must_use]
+    pub fn pool_pairs(&self) -> u64 {
+        let pools = self.roles.pools().filter_map(|id| self.worker(id));
+        pools.flat_map(|pool| pool.holders()).map(|holder| holder.placed_blocks()).sum()
+    }
+
     /// One worker.
     #[must_use]
     pub fn worker(&self, id: &WorkerId) -> Option<WorkerView<'_>> {

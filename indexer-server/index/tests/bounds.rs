@@ -46,7 +46,10 @@ impl Rank {
         let locals: Vec<LocalHash> = locals.iter().copied().map(LocalHash).collect();
         let (key, tiers) = (QueryKey::Locals(&locals), TierSet::ALL);
         let mut scratch = Scratch::default();
-        self.index.find(Query { key, tiers, workers: None, minimum_overlap: 0 }, &mut scratch);
+        self.index.find(
+            Query { key, tiers, workers: None, minimum_overlap: 0, shared: None },
+            &mut scratch,
+        );
         scratch.matches().first().map_or(0, |best| best.blocks)
     }
 
@@ -195,7 +198,7 @@ fn equals_are_listed_in_order_of_worker() {
     for every in [1, 2, 3, 7, 90, 150] {
         let asked: Vec<WorkerId> = all.iter().step_by(every).cloned().collect();
         let (key, workers) = (QueryKey::Locals(&locals), Some(&asked[..]));
-        let query = Query { key, tiers: TierSet::ALL, workers, minimum_overlap: 1 };
+        let query = Query { key, tiers: TierSet::ALL, workers, minimum_overlap: 1, shared: None };
         index.find(query, &mut scratch);
         let worker = |holder| index.holder(holder).expect("there").worker().clone();
         let listed: Vec<WorkerId> = scratch.matches().iter().map(|at| worker(at.holder)).collect();

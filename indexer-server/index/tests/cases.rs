@@ -1,7 +1,7 @@
 //! The index by hand: a handful of cases that read like the design's promises.
 #![allow(clippy::expect_used, clippy::panic, reason = "tests")]
 
-use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, SourceId};
+use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, SharedBlocks, SourceId};
 use kvasir_proto::types::{
     BlockName, CopyMode, KvEvent, LocalHash, SourceState, SourceStatus, StoredBlock, Tier, TierSet,
     WorkerId,
@@ -48,6 +48,7 @@ impl Bench {
             tiers: TierSet::ALL,
             workers: None,
             minimum_overlap: 1,
+            shared: None,
         };
         self.index.find(query, &mut self.scratch);
         let found: Vec<(String, u32)> = self
@@ -200,7 +201,7 @@ fn a_query_that_nobody_wants_any_more_stops_before_the_next_rank_with_names_of_i
         }
     }
     let key = QueryKey::Names(&[BlockName(2)]);
-    let query = Query { key, tiers: TierSet::ALL, workers: None, minimum_overlap: 1 };
+    let query = Query { key, tiers: TierSet::ALL, workers: None, minimum_overlap: 1, shared: None };
     let asked = Cell::new(0);
     let is_wanted = |most: u32| {
         asked.set(asked.get() + 1);
@@ -212,4 +213,61 @@ fn a_query_that_nobody_wants_any_more_stops_before_the_next_rank_with_names_of_i
     assert_eq!(asked.take(), 2);
     bench.index.find(query, &mut bench.scratch);
     assert_eq!(bench.scratch.matches().len(), 3, "the next query is answered in full");
+}
+
+/// A worker, what it and its pools hold of a prompt, and how much of that only the pools do.
+type Shared = (&'static str, u32, u32);
+
+fn check_shared(bench: &mut Bench, key: QueryKey<'_>, tiers: TierSet, expected: &[Shared]) {
+    let blocks = match key {
+        QueryKey::Locals(locals) => locals.len(),
+        QueryKey::Names(names) => names.len(),
+    };
+    let mut shared = SharedBlocks::default();
+    shared.begin(blocks);
+    assert!(bench.index.add_shared(key, &mut shared, || true));
+    let query = Query { key, tiers, workers: None, minimum_overlap: 1, shared: Some(&shared) };
+    bench.index.find(query, &mut bench.scratch);
+    let matches = bench.scratch.matches().iter().map(|at| {
+        let holder = bench.index.holder(at.holder).expect("a holder");
+        let own = at.by_best_tier.iter().sum::<u32>();
+        assert_eq!(own + at.pool_blocks, at.blocks);
+        (holder.worker().to_string(), at.blocks, at.pool_blocks)
+    });
+    let expected = expected.iter().map(|&(id, blocks, pool)| (id.to_owned(), blocks, pool));
+    assert_eq!(matches.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_worker_holds_what_its_pools_hold_where_a_query_asks_for_that() {
+    let id = |name: &str| WorkerId::new(name).expect("a name");
+    let mut bench = Bench::new();
+    bench.index.set_pool(&id("pool"));
+    bench.index.set_reads(&id("reader"), &[id("nobody"), id("pool")]);
+    let [reader, other, pool] =
+        ["reader", "other", "pool"].map(|at| bench.worker(at, CopyMode::Set));
+    bench.apply(reader, &stored(None, &[(1, 10), (2, 20)]));
+    bench.apply(other, &stored(None, &[(1, 10)]));
+    bench.apply(pool, &stored(None, &[(1, 10), (2, 20), (3, 30), (4, 40)]));
+    bench.apply(reader, &stored(Some(2), &[(3, 30), (4, 40), (5, 50)]));
+    bench.apply(reader, &removed(&[3, 4]));
+    let prompt = [10, 20, 30, 40, 50, 60];
+    bench.check(&prompt, &[("reader", 2), ("other", 1)]);
+    let locals = prompt.map(LocalHash);
+    let key = QueryKey::Locals(&locals);
+    // The pool fills the hole, and the reader continues after it.
+    check_shared(&mut bench, key, TierSet::ALL, &[("reader", 5, 2), ("other", 1, 0)]);
+    let names = [1, 2, 3, 4, 5].map(BlockName);
+    let by_name = QueryKey::Names(&names);
+    check_shared(&mut bench, by_name, TierSet::ALL, &[("reader", 5, 2), ("other", 1, 0)]);
+    // Tiers are those of workers: the pool has none.
+    let disk = TierSet::EMPTY.with(Tier::Disk);
+    check_shared(&mut bench, key, disk, &[("reader", 4, 4)]);
+    bench.apply(pool, &removed(&[3]));
+    check_shared(&mut bench, key, TierSet::ALL, &[("reader", 2, 0), ("other", 1, 0)]);
+    assert_eq!(bench.index.pool_pairs(), 3);
+    bench.index.set_reads(&id("reader"), &[]);
+    check_shared(&mut bench, key, disk, &[]);
+    bench.index.forget_roles(&id("pool"));
+    bench.check(&prompt, &[("pool", 2), ("reader", 2), ("other", 1)]);
 }

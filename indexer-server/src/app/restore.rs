@@ -118,7 +118,7 @@ impl Plan {
     ) {
         for Offer { registration, from } in offers {
             let address = registration.address();
-            if self.dropped.contains(&address) || ingest.check_shard(&address.worker).is_err() {
+            if self.dropped.contains(&address) || ingest.check_owned(&registration).is_err() {
                 continue;
             }
             let is_configured = configured.iter().any(|at| at.address() == address);

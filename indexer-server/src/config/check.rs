@@ -82,6 +82,7 @@ impl Config {
                 loss_policy: options.loss_policy,
                 degraded_ttl: positive("degraded-ttl", options.degraded_ttl)?,
                 worker_timeout: positive("worker-timeout", options.worker_timeout)?,
+                pool_source_timeout: positive("pool-source-timeout", options.pool_source_timeout)?,
                 probe_interval: positive("probe-interval", options.probe_interval)?,
                 replay_concurrency: count("replay-concurrency", options.replay_concurrency)?,
                 dump_concurrency: count("dump-concurrency", options.dump_concurrency)?,

@@ -28,6 +28,10 @@ pub struct Options {
     /// precedence
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(60))]
     pub worker_timeout: Span,
+    /// How long a source of a pool may be disconnected before its blocks are dropped, if another source has been
+    /// connected for as long; three times what agents take between two searches of a volume, at least
+    #[arg(long, value_name = "TIME", default_value_t = Span::seconds(1_800))]
+    pub pool_source_timeout: Span,
     /// Time between two probes of an engine's replay socket
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(30))]
     pub probe_interval: Span,
@@ -114,8 +118,8 @@ pub struct Options {
     /// A worker to register at start: id=,model=,block-size= and, as needed, tenant=, engine=,
     /// endpoint=, replay=, topic=, bind=, dp-rank=, copy-mode=, loss-policy=, lora.NUMBER= (the name of
     /// a LoRA adapter that the engine announces by number), ttl.MEDIUM= (how long blocks on a medium such as
-    /// CPU are held after they were last announced, where its connector never removes them: LMCache); for routers
-    /// role=, model-types=, total-kv-blocks=, max-num-batched-tokens=, label.KEY=; with commas between them. Repeat the
+    /// CPU are held after they were last announced, where its connector never removes them: LMCache), pools= (pools that
+    /// it can load blocks from, with + between them); for routers role=, model-types=, total-kv-blocks=, max-num-batched-tokens=, label.KEY=; with commas between them. Repeat the
     /// flag (or put ; between workers) for more workers, or for more endpoints of one; in the file, a `[[worker]]` table
     /// each
     #[arg(long, value_name = "WORKER", value_delimiter = ';')]

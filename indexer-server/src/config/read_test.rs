@@ -1,5 +1,6 @@
 use super::*;
 use kvasir_proto::convert::Role;
+use kvasir_proto::types::WorkerId;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
@@ -94,6 +95,17 @@ fn what_routers_want_to_know_of_a_worker_is_passed_on() {
         (Some(9_000), Some(2_048))
     );
     assert_eq!(profile.labels.get("zone").map(String::as_str), Some("a"));
+}
+
+#[test]
+fn a_worker_reads_pools() {
+    let spec = "id=w,model=m,block-size=16,pools=b+a";
+    let Ok(Action::Run(config)) = run(&["--worker", spec]) else { panic!("refused") };
+    let pools: Vec<_> = config.workers[0].pools.iter().map(WorkerId::as_str).collect();
+    assert_eq!(pools, ["a", "b"]);
+    let twice = "id=w,model=m,block-size=16,pools=a+a";
+    let refused = refusal(&["--worker", twice]);
+    assert!(refused.contains("(w).pools: pool_ids[1] repeats a"), "{refused}");
 }
 
 #[test]
@@ -325,7 +337,7 @@ fn adapters_that_have_numbers_only_are_named() {
 }
 
 /// Options of the server.
-const ROWS: usize = 49;
+const ROWS: usize = 50;
 
 #[test]
 fn the_table_has_a_row_for_every_option() {

@@ -2,13 +2,17 @@ use super::ConfigError;
 use crate::ingest;
 use kvasir_process::text::{Span, optional, read_table};
 use kvasir_proto::{
-    convert::{EndpointSpec, ModelTypes, Registration, Role, WorkerProfile, read_medium_ttls},
+    convert::{
+        ConvertError, EndpointSpec, ModelTypes, Registration, Role, WorkerProfile,
+        read_medium_ttls, read_pool_ids,
+    },
     limits::{
         BLOCK_SIZE_TOKENS_MAX, MEDIUM_TTL_MS_MAX, MEDIUM_TTL_MS_MIN, NAME_BYTES_MAX,
         WORKER_ENDPOINTS_MAX, WORKER_LABELS_MAX, WORKER_LORA_NAMES_MAX,
     },
     types::{
-        CopyMode, DpRank, EngineKind, LossPolicy, PartitionKey, WorkerId, invisible_character,
+        CopyMode, DpRank, EngineKind, HolderKind, LossPolicy, PartitionKey, WorkerId,
+        invisible_character,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -72,6 +76,9 @@ pub struct WorkerSpec {
     /// Most tokens that each rank computes in one step; for routers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_num_batched_tokens: Option<u32>,
+    /// Pools from which it can load blocks, such as volume-a+volume-b.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pools: Option<String>,
     /// Labels, by key; for routers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub label: BTreeMap<String, String>,
@@ -200,7 +207,14 @@ fn registration(spec: &WorkerSpec) -> Result<Registration, Refused> {
         local_indexer: None,
         lease: None,
         profile: profile(spec).map_err(|why| -> Refused { ("label", Box::new(why)) })?,
+        kind: HolderKind::Worker,
+        pools: pools(spec).map_err(|why| -> Refused { ("pools", Box::new(why)) })?,
     })
+}
+
+fn pools(spec: &WorkerSpec) -> Result<Vec<WorkerId>, ConvertError> {
+    let names = spec.pools.iter().flat_map(|names| names.split('+'));
+    read_pool_ids(&names.map(str::to_owned).collect::<Vec<_>>())
 }
 
 /// Checks that people see a name as it is.

@@ -110,7 +110,7 @@ pub(super) fn stats(parts: &Parts, principal: &Principal) -> pb::GetStatsRespons
             model: key.model().to_owned(),
             tenant: key.tenant().to_owned(),
             block_size: partition.block_size(),
-            workers: partition.registered(),
+            workers: partition.registered().saturating_sub(partition.pools()),
             blocks: stats.blocks,
             pairs: stats.pairs,
             parked: stats.parked,
@@ -118,6 +118,8 @@ pub(super) fn stats(parts: &Parts, principal: &Principal) -> pb::GetStatsRespons
             speculative_blocks: speculative.blocks as u64,
             speculative_bytes: speculative.bytes as u64,
             shed_blocks: stats.shed_blocks,
+            pools: partition.pools(),
+            pool_pairs: partition.pool_pairs(),
         });
     }
     let version = VERSION.to_owned();

@@ -31,12 +31,12 @@ pub(super) async fn start(
     query: DumpQuery,
 ) -> Result<DumpStream, Status> {
     caller.ask(&query.partition)?;
-    parts.ingest.check_shard(&query.worker).map_err(status)?;
+    let worker = query.worker.clone();
+    let address = WorkerAddress { partition: query.partition.clone(), worker };
+    parts.ingest.check_address(&address).map_err(status)?;
     let partition = parts.finder.partition(&query.partition);
     let partition = partition.map_err(|error| status(for_principal(error, &caller.principal)))?;
     tracing::debug!(worker = query.worker.as_str(), partition = %query.partition, "dump requested");
-    let worker = query.worker.clone();
-    let address = WorkerAddress { partition: query.partition.clone(), worker };
     let place = dumpers.turn(address, caller.peer.as_ref()).await?;
     let (parcels, stream) = outlet(CHUNKS_QUEUED_MAX);
     let (begun_tx, begun) = oneshot::channel();

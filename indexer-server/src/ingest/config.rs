@@ -11,6 +11,8 @@ pub struct IngestConfig {
     pub degraded_ttl: Duration,
     /// How long a source may be disconnected before what it stored is dropped.
     pub worker_timeout: Duration,
+    /// How long a source of a pool may be away before its blocks are left to the pool's other sources.
+    pub pool_source_timeout: Duration,
     /// Time between two probes of an engine's replay socket.
     pub probe_interval: Duration,
     /// Limit of concurrent replays, over all engines.

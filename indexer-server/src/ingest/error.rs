@@ -8,7 +8,9 @@ use kvasir_index::IndexError;
 use kvasir_proto::{
     code::ErrorCode,
     convert::{TooManyBlocks, WorkerAddress},
+    limits::POOLS_MAX,
     shard::WrongShard,
+    types::PartitionKey,
 };
 
 /// Why a registration, a removal, a publisher or a placement was refused.
@@ -103,6 +105,21 @@ pub enum IngestError {
         /// The medium.
         medium: String,
     },
+    /// A prompt cannot be sent to a pool.
+    #[error("worker_id {:?} is a pool, which serves no requests: record the worker that does", address.worker.as_str())]
+    PlacedInPool {
+        /// The pool.
+        address: WorkerAddress,
+    },
+    /// The partition has too many pools.
+    #[error(
+        "model {:?}, tenant {:?} has {POOLS_MAX} pools, the limit: remove those that are not used (RemoveWorker)",
+        key.model(), key.tenant()
+    )]
+    TooManyPools {
+        /// The partition.
+        key: PartitionKey,
+    },
     /// The prompt of a placement is too long.
     #[error(transparent)]
     TooManyBlocks(#[from] TooManyBlocks),
@@ -142,12 +159,15 @@ impl IngestError {
             Self::WrongShard(_)
             | Self::Conflict { .. }
             | Self::Disputed { .. }
+            | Self::PlacedInPool { .. }
             | Self::CopyMode { .. } => ErrorCode::FailedPrecondition,
             Self::Partition(error) => error.code(),
             Self::Endpoint { .. } | Self::Medium { .. } | Self::TooManyBlocks(_) => {
                 ErrorCode::InvalidArgument
             }
-            Self::TooManyIncarnations { .. } | Self::Exhausted(_) => ErrorCode::ResourceExhausted,
+            Self::TooManyIncarnations { .. } | Self::Exhausted(_) | Self::TooManyPools { .. } => {
+                ErrorCode::ResourceExhausted
+            }
             Self::Index(IndexError::DuplicateSource { .. }) => ErrorCode::FailedPrecondition,
             Self::Index(IndexError::TooMany { .. } | IndexError::NoRoom { .. }) => {
                 ErrorCode::ResourceExhausted

@@ -14,6 +14,7 @@ mod local;
 mod metrics;
 mod ownership;
 mod placement;
+mod pools;
 mod push_source;
 mod rank_states;
 mod registry;

@@ -1,7 +1,10 @@
 use super::{Ingest, IngestError};
 use crate::partitions::{SpeculationError, Speculative};
 use kvasir_index::Recorded;
-use kvasir_proto::{convert::Placement, types::WorkerKey};
+use kvasir_proto::{
+    convert::Placement,
+    types::{HolderKind, WorkerKey},
+};
 use std::sync::Arc;
 
 impl Ingest {
@@ -16,6 +19,9 @@ impl Ingest {
         self.check_shard(&address.worker)?;
         let known = self.workers.get(&address).map(|entry| Arc::clone(&entry));
         let Some(known) = known else { return Err(IngestError::UnknownWorker { address }) };
+        if known.kind() == HolderKind::Pool {
+            return Err(IngestError::PlacedInPool { address });
+        }
         let partition = &known.partition;
         let present = partition.block_size();
         if let Some(requested) = block_size.filter(|requested| *requested != present) {

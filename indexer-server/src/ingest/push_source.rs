@@ -6,9 +6,12 @@ use kvasir_proto::{
     convert::{Heartbeat, Hello, PublishedBatch},
     types::Cursor,
 };
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -56,6 +59,14 @@ pub(super) struct TaskState {
     catching_up: AtomicBool,
     /// Whether its task knows that the server's input is paused.
     input_paused: AtomicBool,
+    link: Mutex<LinkState>,
+}
+
+/// Whether a source has an open stream, and since when it has or has not, since the origin.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct LinkState {
+    pub(super) is_connected: bool,
+    pub(super) since: Duration,
 }
 
 impl TaskState {
@@ -69,6 +80,24 @@ impl TaskState {
 
     pub(super) fn set_source(&self, source: Option<IndexedSource>) {
         *self.source.lock().unwrap_or_else(PoisonError::into_inner) = source;
+    }
+
+    pub(super) fn link(&self) -> LinkState {
+        *self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It has no stream yet.
+    pub(super) fn begin_link(&self, since: Duration) {
+        *self.link.lock().unwrap_or_else(PoisonError::into_inner) =
+            LinkState { is_connected: false, since };
+    }
+
+    pub(super) fn set_link(&self, is_connected: bool, since: Duration) {
+        let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
+        // A stream that replaces another one is no new beginning.
+        if link.is_connected != is_connected {
+            *link = LinkState { is_connected, since };
+        }
     }
 
     pub(super) fn is_input_paused(&self) -> bool {
@@ -123,6 +152,8 @@ pub(super) enum Command {
     },
     /// Whether the server's input is paused: then the silence of a source without a stream means nothing.
     InputPaused(bool),
+    /// Forgets the source, unless it has a stream.
+    GiveUp,
     /// Blocks of the source were shed, and there is room for them again.
     Heal,
     Expected {

@@ -13,8 +13,8 @@ use kvasir_engine::link::Common;
 use kvasir_process::shares::SharedLimit;
 use kvasir_proto::{
     convert::{ListQuery, Registration, WorkerAddress},
-    limits::{REGISTRATIONS_BYTES_MAX, WORKERS_MAX},
-    types::{PartitionKey, WorkerId},
+    limits::{POOLS_MAX, REGISTRATIONS_BYTES_MAX, WORKERS_MAX},
+    types::{HolderKind, PartitionKey, WorkerId},
 };
 use std::{
     ops::ControlFlow,
@@ -234,6 +234,9 @@ impl Ingest {
             present.merge_registered_by(RegisteredBy::Request);
             return Ok(Registered::Present);
         };
+        if present.kind() != registration.kind {
+            return Err(IngestError::Conflict { address, field, present: before, requested: now });
+        }
         if !in_order && present.has_agent() && !present.lease_is_over(self.origin) {
             return Err(IngestError::Disputed { address, field, present: before, requested: now });
         }
@@ -289,6 +292,7 @@ impl Ingest {
         }
         let (worker, plans) = self.admit(registration, by)?;
         let worker = Arc::new(worker);
+        self.set_roles(&worker).await?;
         let mut links = worker.links.lock().await;
         let attached = self.attach(&worker, &mut links, plans, Vec::new()).await;
         drop(links);
@@ -309,11 +313,14 @@ impl Ingest {
         registration: Registration,
         by: RegisteredBy,
     ) -> Result<(Worker, Vec<LinkPlan>), IngestError> {
-        self.check_shard(&registration.worker)?;
+        self.check_owned(&registration)?;
         let plans = LinkPlan::all(&registration, &self.config)?;
         let room = self.take_room(&registration)?;
         let partition =
             self.partitions.get_or_create(&registration.partition, registration.block_size)?;
+        if registration.kind == HolderKind::Pool && partition.pools() >= POOLS_MAX as u64 {
+            return Err(IngestError::TooManyPools { key: registration.partition });
+        }
         let cancel = self.cancel.child_token();
         Ok((Worker::new(registration, by, partition, cancel, room), plans))
     }
@@ -397,7 +404,7 @@ impl Ingest {
             self.check_shard(&address.worker)?;
             return Err(IngestError::UnknownWorker { address: address.clone() });
         };
-        worker.partition.note_removed();
+        worker.partition.note_removed(worker.kind());
         self.count_workers();
         let removed = self.detach(&worker).await?;
         tracing::info!(worker = %address, blocks = removed, "worker removed");
@@ -408,7 +415,7 @@ impl Ingest {
     /// The worker is not in the map any more.
     async fn detach(&self, worker: &Worker) -> Result<u64, IngestError> {
         worker.stop_links().await;
-        worker.partition.restoring().end(worker.id());
+        worker.partition.restoring(worker.kind()).end(worker.id());
         // Its sockets are closed.
         let Links { mut sources, .. } = std::mem::take(&mut *worker.links.lock().await);
         sources.extend(worker.close_publishers().await);
@@ -417,6 +424,7 @@ impl Ingest {
         for source in sources {
             self.writer.remove_source(source).await?;
         }
+        self.forget_roles(worker).await?;
         if worker.partition.registered() == 0 {
             self.partitions.remove(worker.partition.key());
         }
@@ -425,7 +433,7 @@ impl Ingest {
 
     /// Makes a worker known. The caller holds `control`.
     pub(super) fn enter(&self, address: WorkerAddress, worker: Arc<Worker>) {
-        worker.partition.note_registered();
+        worker.partition.note_registered(worker.kind());
         self.workers.insert(address, worker);
         self.count_workers();
     }

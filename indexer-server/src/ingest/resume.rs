@@ -44,7 +44,8 @@ impl Ingest {
         sources.dedup();
         let worker = Arc::new(worker.awaiting(sources));
         worker.mark_alive(self.origin);
-        worker.partition.restoring().begin(worker.id().clone());
+        self.set_roles(&worker).await?;
+        worker.partition.restoring(worker.kind()).begin(worker.id().clone());
         self.enter(address, Arc::clone(&worker));
         Ok(Some(Expected { worker, plans }))
     }
@@ -107,7 +108,7 @@ mod tests {
     use kvasir_proto::{
         convert::Hello,
         pb,
-        types::{CopyMode, Incarnation},
+        types::{CopyMode, HolderKind, Incarnation},
     };
     use std::time::Duration;
     use tokio::time::sleep;
@@ -136,7 +137,12 @@ mod tests {
         }
         let partition = Arc::clone(&expected[0].worker.partition);
         let named = || -> Vec<String> {
-            partition.restoring().among(None).iter().map(ToString::to_string).collect()
+            partition
+                .restoring(HolderKind::Worker)
+                .among(None)
+                .iter()
+                .map(ToString::to_string)
+                .collect()
         };
         assert_eq!(named(), ["a", "b"]);
         ingest.resume(expected.remove(0), async |_, _| Vec::new()).await.expect("nothing refused");

@@ -50,7 +50,7 @@ impl Ingest {
         hello: &Hello,
         in_order: bool,
     ) -> Result<Accepted, IngestError> {
-        self.check_shard(&hello.address.worker)?;
+        self.check_address(&hello.address)?;
         let found = self.workers.get(&hello.address).map(|entry| Arc::clone(&entry));
         let Some(worker) = found else {
             return Err(IngestError::UnknownWorker { address: hello.address.clone() });
@@ -118,6 +118,7 @@ impl Ingest {
         resumed: Option<&ResumedSource>,
     ) -> (Arc<PushSource>, impl Future<Output = ()> + Send + use<>) {
         let shared = Arc::new(TaskState::of(resumed.map(|resumed| resumed.source.clone())));
+        shared.begin_link(self.origin.elapsed());
         let (publisher, commands) = PushSource::new(Arc::clone(&shared));
         let follower = Follower::new(self, worker, name, shared, resumed);
         (Arc::new(publisher), follower.run(commands, worker.cancel.clone()))
@@ -159,6 +160,7 @@ impl Ingest {
             }
             let mut publishers = worker.publishers.lock().await;
             self.heal(&worker, &publishers);
+            self.give_up_sources(&worker, &publishers);
             pause_input(&publishers, paused);
             publishers.by_name.retain(|_, publisher| !publisher.shared().is_idle());
             while let Some(ended) = publishers.tasks.try_join_next() {

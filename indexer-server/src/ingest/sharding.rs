@@ -49,7 +49,7 @@ impl Ingest {
         drop(control);
         let Some(before) = replaced else { return Ok(None) };
         let mut strangers: Vec<_> = self.workers.iter().map(|entry| entry.key().clone()).collect();
-        strangers.retain(|address| self.check_shard(&address.worker).is_err());
+        strangers.retain(|address| self.check_address(address).is_err());
         for address in strangers {
             tracing::info!(worker = %address, "worker belongs to another shard now");
             if let Err(error) = self.remove(address).await {

@@ -23,6 +23,7 @@ pub(super) fn ingest() -> Ingest {
         loss_policy: LossPolicy::Keep,
         degraded_ttl: Duration::from_secs(1),
         worker_timeout: Duration::from_secs(1),
+        pool_source_timeout: Duration::from_secs(2),
         probe_interval: Duration::from_secs(1),
         replay_concurrency: 1,
         dump_concurrency: 2,

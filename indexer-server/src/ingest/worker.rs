@@ -4,7 +4,7 @@ use crossbeam_utils::atomic::AtomicCell;
 use kvasir_process::shares::TakenShare;
 use kvasir_proto::{
     convert::{Registration, WorkerAddress},
-    types::{PartitionKey, WorkerId},
+    types::{HolderKind, PartitionKey, WorkerId},
 };
 use std::{
     collections::BTreeMap,
@@ -148,6 +148,11 @@ impl Worker {
         &self.registration.worker
     }
 
+    /// Whether it is a worker or a pool.
+    pub(super) const fn kind(&self) -> HolderKind {
+        self.registration.kind
+    }
+
     /// Its place among all workers.
     pub(super) const fn place(&self) -> (&PartitionKey, &WorkerId) {
         (&self.registration.partition, &self.registration.worker)
@@ -169,7 +174,7 @@ impl Worker {
     pub(super) fn open(&self) {
         // It may be open already.
         let _open = self.restored.set(());
-        self.partition.restoring().end(self.id());
+        self.partition.restoring(self.kind()).end(self.id());
     }
 
     /// Whether events may come in.

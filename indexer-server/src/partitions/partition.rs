@@ -10,7 +10,7 @@ use kvasir_proto::{
     code::ErrorCode,
     hash::bucket,
     limits::PARTITIONS_MAX,
-    types::{LocalHash, PartitionKey, WorkerId},
+    types::{HolderKind, LocalHash, PartitionKey, WorkerId},
 };
 use std::{
     fmt,
@@ -30,8 +30,12 @@ pub struct Partition {
     shards: Box<[Arc<Shard>]>,
     speculative: Layer,
     restoring: Restoring,
-    /// Workers that are registered, whether or not anything feeds them.
+    /// The same of pools.
+    restoring_pools: Restoring,
+    /// Workers and pools that are registered, whether or not anything feeds them.
     registered: AtomicU64,
+    /// Those of them that are pools.
+    pools: AtomicU64,
     /// Counts among the partitions that there may be.
     _counted: TakenShare,
 }
@@ -46,7 +50,9 @@ impl Partition {
             shards: shards.collect(),
             speculative: Layer::default(),
             restoring: Restoring::default(),
+            restoring_pools: Restoring::default(),
             registered: AtomicU64::new(0),
+            pools: AtomicU64::new(0),
             _counted: counted,
         }
     }
@@ -69,24 +75,37 @@ impl Partition {
         &self.shards
     }
 
-    /// Number of registered workers.
+    /// Number of registered workers and pools.
     #[must_use]
     pub fn registered(&self) -> u64 {
         self.registered.load(Ordering::Acquire)
     }
 
-    /// A worker is registered.
-    pub fn note_registered(&self) {
-        self.registered.fetch_add(1, Ordering::AcqRel);
+    /// Number of registered pools.
+    #[must_use]
+    pub fn pools(&self) -> u64 {
+        self.pools.load(Ordering::Acquire)
     }
 
-    /// A worker is not registered any more.
+    /// A worker or a pool is registered.
+    pub fn note_registered(&self, kind: HolderKind) {
+        self.registered.fetch_add(1, Ordering::AcqRel);
+        if kind == HolderKind::Pool {
+            self.pools.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// A worker or a pool is not registered any more.
     ///
     /// # Panics
-    /// If more workers were removed than registered.
-    pub fn note_removed(&self) {
+    /// If more were removed than registered.
+    pub fn note_removed(&self, kind: HolderKind) {
         let before = self.registered.fetch_sub(1, Ordering::AcqRel);
         assert!(before > 0, "more workers were removed than registered");
+        if kind == HolderKind::Pool {
+            let before = self.pools.fetch_sub(1, Ordering::AcqRel);
+            assert!(before > 0, "more pools were removed than registered");
+        }
     }
 
     /// Batches that wait for an earlier one, over all sources.
@@ -113,10 +132,13 @@ impl Partition {
         &self.shards[usize::from(bucket(worker)) % self.shards.len()]
     }
 
-    /// Workers that are still being restored.
+    /// Workers, or pools, that are still being restored.
     #[must_use]
-    pub const fn restoring(&self) -> &Restoring {
-        &self.restoring
+    pub const fn restoring(&self, kind: HolderKind) -> &Restoring {
+        match kind {
+            HolderKind::Worker => &self.restoring,
+            HolderKind::Pool => &self.restoring_pools,
+        }
     }
 
     pub(super) const fn speculative(&self) -> &Layer {
@@ -138,6 +160,12 @@ impl Partition {
     #[must_use]
     pub fn speculative_size(&self) -> SpeculativeSize {
         self.speculative.size()
+    }
+
+    /// (pool, block) pairs that are held and placed.
+    #[must_use]
+    pub fn pool_pairs(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.read().pool_pairs()).sum()
     }
 
     /// Sizes of all shards together. A block that workers of several shards hold counts in each.

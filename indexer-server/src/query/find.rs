@@ -1,10 +1,11 @@
 use super::{
     QueryError, QueryMetrics,
+    pools::{self, Asked},
     size::{SMALL, Small},
     speculative,
 };
 use crate::partitions::{Origin, Partition, Partitions};
-use kvasir_index::{Index, Match, PlacedScratch, Query, QueryKey, Scratch};
+use kvasir_index::{Index, Match, PlacedScratch, Query, QueryKey, Scratch, SharedBlocks};
 use kvasir_proto::{
     convert::{FindAnswer, FindQuery, QueryInput, WorkerMatch},
     types::{LocalHash, PartitionKey, SourceStatus, Tier, WorkerKey},
@@ -29,6 +30,7 @@ struct Workspace {
     scratch: Scratch,
     placed: PlacedScratch,
     locals: Vec<LocalHash>,
+    shared: SharedBlocks,
 }
 
 thread_local! {
@@ -96,7 +98,7 @@ impl Finder {
             return Ok(None);
         }
         let answer = WORKSPACE.with_borrow_mut(|workspace| {
-            let Workspace { scratch, placed, locals } = workspace;
+            let Workspace { scratch, placed, locals, shared } = workspace;
             let (key, blocks) = key(&query.input, present, locals)?;
             let now = self.origin.since(begin);
             let placed = match key {
@@ -115,8 +117,9 @@ impl Finder {
                 (usize::MAX, minimum_overlap)
             };
             let workers = query.workers.as_deref();
-            let requested = Query { key, tiers: query.tiers, workers, minimum_overlap };
-            let restoring = partition.restoring().among(workers);
+            let asked = pools::ask(&partition, (query, key), shared, now, &is_wanted);
+            let Some(Asked { shared, pools, restoring }) = asked else { return Ok(None) };
+            let requested = Query { key, tiers: query.tiers, workers, minimum_overlap, shared };
             let (mut best_overlap_blocks, mut matches) = (0, Vec::new());
             for shard in partition.shards() {
                 let index = shard.read();
@@ -141,9 +144,14 @@ impl Finder {
                 speculative::add(&mut matches, placed, query, unconfirmed);
             }
             let (query_blocks, block_size) = (blocks, present);
-            let answer =
-                FindAnswer { query_blocks, best_overlap_blocks, block_size, matches, restoring };
-            Ok::<_, QueryError>(Some(answer))
+            let answer = FindAnswer {
+                query_blocks,
+                best_overlap_blocks,
+                block_size,
+                matches,
+                ..FindAnswer::default()
+            };
+            Ok::<_, QueryError>(Some(FindAnswer { restoring, pools, ..answer }))
         })?;
         if let Some(answer) = &answer {
             self.metrics.count(answer.query_blocks, answer.best_overlap_blocks, begin.elapsed());
@@ -186,6 +194,7 @@ fn answer(index: &Index, found: &Match, now: Duration) -> Option<WorkerMatch> {
         blocks: found.blocks,
         by_tier: found.by_tier,
         by_best_tier: found.by_best_tier,
+        pool_blocks: found.pool_blocks,
         shed_blocks: holder.shed_blocks(),
         ..nothing_held(key, &holder.status(), now)
     })
@@ -210,6 +219,7 @@ fn nothing_held(key: WorkerKey, status: &SourceStatus, now: Duration) -> WorkerM
         speculative_blocks: 0,
         by_tier: [0; Tier::COUNT],
         by_best_tier: [0; Tier::COUNT],
+        pool_blocks: 0,
         state: status.state,
         applied: status.applied,
         lag_batches: status.lag_batches(),

@@ -4,6 +4,7 @@ mod describe;
 mod error;
 mod find;
 mod metrics;
+mod pools;
 mod size;
 mod speculative;
 

@@ -67,6 +67,7 @@ mod tests {
             workers: None,
             minimum_overlap_blocks: 1,
             top_k: None,
+            shared: false,
         }
     }
 

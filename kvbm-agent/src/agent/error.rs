@@ -21,6 +21,9 @@ pub enum AgentError {
     /// The journal on disk could not be read, for a fault of ours.
     #[error("journal-dir: reading it failed: remove it, or start without")]
     DiskPanic,
+    /// The volume's name cannot be the id of a pool.
+    #[error("storage-volume-name: {0}")]
+    Pool(#[source] ConvertError),
     /// What feeds it does not go together.
     #[error(transparent)]
     Hub(#[from] HubError),

@@ -6,6 +6,7 @@ mod broker;
 mod disk;
 mod error;
 mod loads;
+mod pool;
 mod sources;
 mod zmq;
 
@@ -43,6 +44,8 @@ use zmq::Zmq;
 
 /// Most indexers that one agent feeds: the replicas of its shard.
 pub const INDEXERS_MAX: usize = 16;
+/// Most indexers of other shards.
+pub const POOL_INDEXERS_MAX: usize = 256;
 /// How often indexers are sent a heartbeat, unless it is configured: often enough for
 /// leases of 15 s and more.
 pub const HEARTBEAT_INTERVAL_DEFAULT: Duration = Duration::from_secs(5);
@@ -66,6 +69,9 @@ pub struct AgentConfig {
     pub blocks: Option<BlocksConfig>,
     /// Indexers to feed (`host:port`, `http://host:port` or `https://host:port`), at most [`INDEXERS_MAX`].
     pub indexers: Vec<String>,
+    /// Indexers of other shards: the contents of the volume are published to them, too, because workers of all shards read
+    /// it; at most [`POOL_INDEXERS_MAX`].
+    pub pool_indexers: Vec<String>,
     /// What connects to them.
     pub dialer: Dialer,
     /// NATS servers to publish and answer over, beside or in place of them.
@@ -102,6 +108,7 @@ pub struct Agent {
     local: Option<SocketAddr>,
     port_metrics: PortMetrics,
     uplinks: Vec<watch::Receiver<UplinkStatus>>,
+    pool_uplinks: Vec<watch::Receiver<UplinkStatus>>,
     broker: Option<watch::Receiver<BrokerStatus>>,
     zmq: Option<Zmq>,
     source_tasks: Tasks,
@@ -118,10 +125,13 @@ impl Agent {
     ///
     /// # Errors
     /// If the source breaks the contract, too many indexers are given, or the port cannot be had.
+    #[expect(clippy::too_many_lines, reason = "it puts all parts together, one after the other")]
     pub async fn start(config: AgentConfig) -> Result<Self, AgentError> {
         check(&config)?;
         let has_tls = config.guard.tls.is_some();
         let indexers = targets(&config.indexers, &config.dialer)?;
+        let pool_indexers = targets(&config.pool_indexers, &config.dialer)?;
+        let pool = pool::open_pool(pool::pool_of(config.blocks.as_ref())?, &config.source)?;
         let registration = config.registration.as_ref();
         let lora_names = registration.map(|at| at.lora_names.clone()).unwrap_or_default();
         let (blocks, socket) = start_blocks(config.blocks, &config.source.address).await?;
@@ -134,8 +144,12 @@ impl Agent {
         let (stop_sources, mut source_tasks) = (CancellationToken::new(), Tasks::default());
         let loads = loads::start(&feed, &config.loads, &mut source_tasks, &stop_sources)?;
         let (tasks, stop) = (&mut source_tasks, &stop_sources);
-        let sources =
-            sources::start((&feed, found), (config.sources, blocks.as_ref()), tasks, stop)?;
+        let sources = sources::start(
+            (&feed, found),
+            (config.sources, blocks.as_ref(), pool.as_ref()),
+            tasks,
+            stop,
+        )?;
         // Not cut off before what sources publish is on disk.
         service_tasks.spawn(IMAGE, write_images(Arc::clone(&feed), stop_service.clone()));
         let service = local_indexer(&feed, config.service, stop_service.clone());
@@ -166,6 +180,11 @@ impl Agent {
             let dialer = config.dialer.clone();
             UplinkConfig { endpoint, dialer, heartbeat_interval, registration, deregister, overrun }
         };
+        let everywhere = indexers.iter().chain(&pool_indexers);
+        let of_pool = (pool.as_ref(), &config.dialer, heartbeat_interval);
+        let pool_uplinks = pool::uplinks(of_pool, everywhere)?;
+        let start = |(pool, uplink)| start_uplink(pool, uplink, &mut uplink_tasks, &stop_uplinks);
+        let pool_uplinks = pool_uplinks.into_iter().map(start).collect();
         let start = |uplink| start_uplink(&feed, uplink, &mut uplink_tasks, &stop_uplinks);
         let uplinks = indexers.into_iter().map(uplink).map(start).collect();
         let (stop_uplinks, stop_service) = (stop_uplinks.drop_guard(), stop_service.drop_guard());
@@ -179,6 +198,7 @@ impl Agent {
             local,
             port_metrics,
             uplinks,
+            pool_uplinks,
             broker,
             zmq,
             source_tasks,
@@ -285,6 +305,13 @@ impl Agent {
         self.uplinks.clone()
     }
 
+    /// How far the uplinks of its volume's pool have come, in the order of the indexers, then of those of other shards; none
+    /// without a volume. With word of every change.
+    #[must_use]
+    pub fn watch_pool_uplinks(&self) -> Vec<watch::Receiver<UplinkStatus>> {
+        self.pool_uplinks.clone()
+    }
+
     /// How far the broker has come; none without one.
     #[must_use]
     pub fn broker(&self) -> Option<BrokerStatus> {
@@ -366,6 +393,10 @@ impl Agent {
 /// What goes together.
 const fn check(config: &AgentConfig) -> Result<(), AgentError> {
     let (count, limit) = (config.indexers.len(), INDEXERS_MAX);
+    if count > limit {
+        return Err(AgentError::TooManyIndexers { count, limit });
+    }
+    let (count, limit) = (config.pool_indexers.len(), POOL_INDEXERS_MAX);
     if count > limit {
         return Err(AgentError::TooManyIndexers { count, limit });
     }

@@ -31,7 +31,7 @@ pub(super) struct Sources {
 /// Opens the sources of an agent, and starts its relays.
 pub(super) fn start(
     (feed, persisted): (&Arc<Feed>, PersistedSources),
-    (config, blocks): (SourcesConfig, Option<&Arc<Blocks>>),
+    (config, blocks, pool): (SourcesConfig, Option<&Arc<Blocks>>, Option<&Arc<Feed>>),
     tasks: &mut Tasks,
     stop: &CancellationToken,
 ) -> Result<Sources, AgentError> {
@@ -39,7 +39,7 @@ pub(super) fn start(
     let patience = patience(&config);
     let relays = config.relays.into_iter().map(|relay| Relay::open(&hub, relay));
     let relays = relays.collect::<Result<Vec<_>, _>>()?;
-    let of_blocks = blocks.map(|blocks| blocks.open_source(&hub)).transpose()?;
+    let of_blocks = blocks.map(|blocks| blocks.open_source(&hub, pool)).transpose()?;
     let ingest = config
         .ingest
         .map(|config| Arc::new(EventIngestService::new(Arc::clone(&hub), config, stop.clone())));

@@ -13,6 +13,8 @@ use tokio::sync::watch;
 pub(super) struct View {
     pub(super) hub: Arc<Hub>,
     pub(super) indexers: Vec<(String, watch::Receiver<UplinkStatus>)>,
+    /// Ways of the volume's pool; none without a volume.
+    pool: Vec<(String, watch::Receiver<UplinkStatus>)>,
     pub(super) broker: Option<watch::Receiver<BrokerStatus>>,
     pub(super) scraped: Option<watch::Receiver<ScrapeStatus>>,
     pub(super) refusals: Option<Arc<Refusals>>,
@@ -21,10 +23,16 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Of an agent that feeds these indexers.
-    pub(super) fn of(agent: &Agent, indexers: Vec<String>, has_disk: bool) -> Self {
+    /// Of an agent that feeds these indexers, and those of other shards with its pool.
+    pub(super) fn of(
+        agent: &Agent,
+        (indexers, others): (Vec<String>, Vec<String>),
+        has_disk: bool,
+    ) -> Self {
+        let everywhere = indexers.iter().chain(&others).map(|url| format!("{url}, of the volume"));
         Self {
             hub: Arc::clone(agent.hub()),
+            pool: everywhere.zip(agent.watch_pool_uplinks()).collect(),
             indexers: indexers.into_iter().zip(agent.watch_uplinks()).collect(),
             broker: agent.watch_broker(),
             scraped: agent.watch_scraped(),
@@ -36,7 +44,7 @@ impl View {
     /// Problems, a line each. None of them stops the agent from accepting events.
     pub(super) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        for (indexer, status) in &self.indexers {
+        for (indexer, status) in self.indexers.iter().chain(&self.pool) {
             let status = status.borrow();
             problems.extend(of_way(indexer, status.connected, status.error.as_deref()));
         }

@@ -1,9 +1,11 @@
 //! In place of the block manager, in builds without the feature `blocks`: types without values.
 
+use kvasir_feed::feed::Feed;
 use kvasir_feed::hub::{Hub, HubError};
 use kvasir_process::net::SocketFile;
 use kvasir_process::port::Services;
 use kvasir_proto::convert::WorkerAddress;
+use kvasir_proto::types::{NameError, WorkerId};
 use std::convert::Infallible;
 use std::future::Ready;
 use std::sync::Arc;
@@ -18,6 +20,14 @@ impl BlocksConfig {
     /// Never called.
     #[must_use]
     pub const fn peer_address(&self) -> Option<&str> {
+        match *self {}
+    }
+
+    /// Never called.
+    ///
+    /// # Errors
+    /// None.
+    pub const fn pool(&self) -> Result<Option<WorkerId>, NameError> {
         match *self {}
     }
 }
@@ -72,7 +82,11 @@ impl Blocks {
     ///
     /// # Errors
     /// None.
-    pub const fn open_source(&self, _hub: &Arc<Hub>) -> Result<BlockSource, HubError> {
+    pub const fn open_source(
+        &self,
+        _hub: &Arc<Hub>,
+        _pool: Option<&Arc<Feed>>,
+    ) -> Result<BlockSource, HubError> {
         match *self {}
     }
 

@@ -4,7 +4,7 @@ use kvasir_blocks::sets::TensorParallel;
 use kvasir_process::access::Guard;
 use kvasir_process::text::ServerUrl;
 use kvasir_proto::hash::HASH_SCHEME;
-use kvasir_proto::types::DpRank;
+use kvasir_proto::types::{DpRank, NameError, WorkerId};
 use kvasir_tiers::Fingerprint;
 use kvasir_tiers::manager::ManagerConfig;
 use kvasir_tls::Dialer;
@@ -12,10 +12,13 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
-use xxhash_rust::xxh3::xxh3_128_with_seed;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128_with_seed};
 
 /// Slots begin at multiples of it, so that direct I/O needs no copy.
 pub const SLOT_ALIGNMENT_BYTES: usize = 4_096;
+
+/// Longest name of a volume that is spelled out in the id of its pool.
+const POOL_NAME_BYTES_MAX: usize = 200;
 
 /// Where the engines' memory is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +47,8 @@ pub struct DiskFile {
 pub struct VolumePlace {
     /// Where it is; it may have a password in it.
     pub url: ServerUrl,
+    /// Its name among agents that share it; its URL if none.
+    pub name: Option<String>,
     /// Options of its store, which may be keys.
     pub options: Vec<(String, String)>,
     /// Longest time of one transfer.
@@ -57,7 +62,11 @@ impl fmt::Debug for VolumePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let options: Vec<_> = self.options.iter().map(|(key, _secret)| key).collect();
         let shown = &mut f.debug_struct("VolumePlace");
-        shown.field("url", &self.url).field("options", &options).finish_non_exhaustive()
+        shown
+            .field("url", &self.url)
+            .field("name", &self.name)
+            .field("options", &options)
+            .finish_non_exhaustive()
     }
 }
 
@@ -137,6 +146,24 @@ impl BlocksConfig {
     #[must_use]
     pub fn peer_address(&self) -> Option<&str> {
         self.peers.advertise.as_deref()
+    }
+
+    /// The pool under which an index knows the volume's blocks of this kind; none without a volume. Blocks of another kind in
+    /// the same volume are another pool's.
+    ///
+    /// # Errors
+    /// If the volume's URL has a character that an id must not have.
+    pub fn pool(&self) -> Result<Option<WorkerId>, NameError> {
+        let Some(place) = &self.volume else { return Ok(None) };
+        // Without a password.
+        let name = place.name.clone().unwrap_or_else(|| place.url.to_string());
+        let name = if name.len() > POOL_NAME_BYTES_MAX {
+            format!("{:016x}", xxh3_64(name.as_bytes()))
+        } else {
+            name
+        };
+        let kind = xxh3_64(&self.fingerprint().0) >> 32;
+        WorkerId::new(&format!("volume:{name}#{kind:08x}")).map(Some)
     }
 
     /// What tells blocks from those of another model, layout or dtype.

@@ -2,14 +2,14 @@
 
 use super::peers::Peers;
 use super::shared::BlockManagerService;
-use super::source::BlockSource;
+use super::source::{BlockSource, Readers};
 use super::storages::{self, Opened};
 use super::volume::VolumeSearch;
 use super::{BlocksConfig, BlocksError, VerdictCounts, messages};
 use crate::storage::{Outbox, StorageBook, StorageConfig};
 use kvasir_blocks::events::Image;
 use kvasir_blocks::{BlockTier, Route};
-use kvasir_feed::feed::new_incarnation;
+use kvasir_feed::feed::{Feed, new_incarnation};
 use kvasir_feed::hub::{Hub, HubError};
 use kvasir_memory::shared::HEADER_BYTES;
 use kvasir_process::net::{ConnectionMetrics, SocketFile};
@@ -114,12 +114,18 @@ impl Blocks {
         &self.stop_calls
     }
 
-    /// Takes a place among the sources of an agent, before the hub [begins](Hub::begin).
+    /// Takes a place among the sources of an agent, before the hub [begins](Hub::begin). What lies in the volume is published in
+    /// the feed of its pool.
     ///
     /// # Errors
     /// If the hub takes no such source.
-    pub fn open_source(&self, hub: &Arc<Hub>) -> Result<BlockSource, HubError> {
-        BlockSource::open(hub, self.service.config.rank, self.storage.clone())
+    pub fn open_source(
+        &self,
+        hub: &Arc<Hub>,
+        pool: Option<&Arc<Feed>>,
+    ) -> Result<BlockSource, HubError> {
+        let readers = Readers { pool: pool.map(Arc::clone), storage: self.storage.clone() };
+        BlockSource::open(hub, self.service.config.rank, readers)
     }
 
     /// Publishes everything through the source, then what changes, until `stop` is cancelled; then what happened before.

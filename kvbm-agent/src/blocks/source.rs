@@ -3,7 +3,8 @@
 use crate::storage::StorageBook;
 use futures::FutureExt;
 use kvasir_blocks::events::{Image, Registration};
-use kvasir_blocks::{BlockEvent, BlockIdentity, Change};
+use kvasir_blocks::{BlockEvent, BlockIdentity, BlockTier, Change};
+use kvasir_feed::feed::Feed;
 use kvasir_feed::hub::{Hub, HubError, Inlet};
 use kvasir_proto::limits::EVENT_BLOCKS_MAX;
 use kvasir_proto::types::{
@@ -23,21 +24,45 @@ pub struct BlockSource {
     hub: Arc<Hub>,
     inlet: Inlet,
     rank: DpRank,
-    /// Who else is told.
-    storage: Option<Arc<StorageBook>>,
+    readers: Readers,
+}
+
+/// Who is told beside the readers of the agent's stream.
+#[derive(Debug)]
+pub(super) struct Readers {
+    /// The stream of the volume's pool.
+    pub(super) pool: Option<Arc<Feed>>,
+    pub(super) storage: Option<Arc<StorageBook>>,
+}
+
+/// Where events of a tier are published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stream {
+    /// As the worker's.
+    Worker,
+    /// As the pool's.
+    Pool,
+}
+
+impl Stream {
+    /// The tier in which the stream has blocks of a tier; none if it does not have them.
+    const fn tier(self, tier: BlockTier) -> Option<Tier> {
+        match (self, tier) {
+            (Self::Worker, tier) => tier.of_worker(),
+            // A pool has no tiers: any would do.
+            (Self::Pool, BlockTier::Volume) => Some(Tier::Disk),
+            (Self::Pool, BlockTier::Device | BlockTier::Host | BlockTier::Disk) => None,
+        }
+    }
 }
 
 impl BlockSource {
     /// Takes its place among the agent's sources; nothing is published yet.
-    pub(super) fn open(
-        hub: &Arc<Hub>,
-        rank: DpRank,
-        storage: Option<Arc<StorageBook>>,
-    ) -> Result<Self, HubError> {
+    pub(super) fn open(hub: &Arc<Hub>, rank: DpRank, readers: Readers) -> Result<Self, HubError> {
         // Each block is announced once in a tier and removed once, so either copy mode will do.
         let inlet = hub.open_imaged(SOURCE, hub.feed().status().copy_mode, rank)?;
         inlet.count(|counts| counts.incarnations = 1);
-        Ok(Self { hub: Arc::clone(hub), inlet, rank, storage })
+        Ok(Self { hub: Arc::clone(hub), inlet, rank, readers })
     }
 
     /// Publishes everything, then what changes, until `stop` is cancelled; then what happened before.
@@ -54,25 +79,24 @@ impl BlockSource {
                 step = feed.next() => step,
                 () = stop.cancelled() => break,
             };
-            self.take(step);
+            self.take(&step);
         }
         while let Some(step) = feed.next().now_or_never() {
-            self.take(step);
+            self.take(&step);
         }
     }
 
-    fn take(&self, step: FeedStep) {
-        if let Some(storage) = &self.storage {
-            match &step {
+    fn take(&self, step: &FeedStep) {
+        if let Some(pool) = &self.readers.pool {
+            publish_pool(pool, published(step, Stream::Pool));
+        }
+        if let Some(storage) = &self.readers.storage {
+            match step {
                 FeedStep::Events(events) => storage.push(events),
                 FeedStep::Image(image) => storage.lost(image.watermark),
             }
         }
-        let events = match step {
-            FeedStep::Events(events) => changes(&events),
-            FeedStep::Image(image) => everything(&image),
-        };
-        self.publish(events);
+        self.publish(published(step, Stream::Worker));
         let (state, connected) = (SourceState::Exact, true);
         self.inlet.show(SourceStatus { state, connected, ..SourceStatus::default() });
     }
@@ -89,11 +113,29 @@ impl BlockSource {
     }
 }
 
-/// Events of the index's own form. Those of volumes are not for it.
-fn changes(events: &[BlockEvent]) -> Vec<KvEvent> {
+/// Publishes what a volume has. The pool has one rank.
+fn publish_pool(pool: &Feed, events: Vec<KvEvent>) {
+    if events.is_empty() {
+        return;
+    }
+    if let Err(error) = pool.publish(0, events) {
+        tracing::warn!(%error, source = pool.name(), "blocks of the volume are not published");
+    }
+}
+
+/// A step in one of the streams.
+fn published(step: &FeedStep, stream: Stream) -> Vec<KvEvent> {
+    match step {
+        FeedStep::Events(events) => changes(events, stream),
+        FeedStep::Image(image) => everything(image, stream),
+    }
+}
+
+/// Events of the index's own form, as far as they are of a stream.
+fn changes(events: &[BlockEvent], stream: Stream) -> Vec<KvEvent> {
     let mut published = Vec::new();
     for BlockEvent { change, registration: Registration { tier, identity }, .. } in events {
-        let Some(tier) = tier.of_worker() else { continue };
+        let Some(tier) = stream.tier(*tier) else { continue };
         match change {
             Change::Register => store(&mut published, tier, identity),
             Change::Remove => remove(&mut published, tier, identity),
@@ -102,11 +144,11 @@ fn changes(events: &[BlockEvent]) -> Vec<KvEvent> {
     published
 }
 
-/// Everything that is registered, in the place of whatever was published before.
-fn everything(image: &Image) -> Vec<KvEvent> {
+/// Everything that is registered in the tiers of a stream, in the place of whatever was published before.
+fn everything(image: &Image, stream: Stream) -> Vec<KvEvent> {
     let mut published = vec![KvEvent::Cleared];
     for Registration { tier, identity } in &image.registrations {
-        if let Some(tier) = tier.of_worker() {
+        if let Some(tier) = stream.tier(*tier) {
             store(&mut published, tier, identity);
         }
     }

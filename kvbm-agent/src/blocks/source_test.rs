@@ -30,7 +30,7 @@ fn blocks_that_follow_one_another_are_one_event() {
         .collect();
     let removed = names.iter().rev().copied().collect();
     assert_eq!(
-        changes(&events),
+        changes(&events, Stream::Worker),
         [
             KvEvent::Stored { parent: None, tier: Tier::Host, blocks: blocks.clone() },
             KvEvent::Stored { parent: None, tier: Tier::Disk, blocks },
@@ -38,16 +38,32 @@ fn blocks_that_follow_one_another_are_one_event() {
         ]
     );
     let last = &events[2..3];
-    let [KvEvent::Stored { parent, blocks, .. }] = &changes(last)[..] else { panic!("one event") };
+    let [KvEvent::Stored { parent, blocks, .. }] = &changes(last, Stream::Worker)[..] else {
+        panic!("one event")
+    };
     assert_eq!((*parent, blocks.len()), (Some(names[1]), 1));
 }
 
 #[test]
-fn the_index_is_not_told_of_volumes() {
+fn what_a_volume_has_is_the_pools_and_not_the_workers() {
     let block = chain(1)[0];
-    assert_eq!(changes(&[event(Change::Register, BlockTier::Volume, block)]), []);
-    let registrations = vec![Registration { tier: BlockTier::Volume, identity: block }];
-    assert_eq!(everything(&Image { watermark: 1, registrations }), [KvEvent::Cleared]);
+    let (worker, pool) = (Stream::Worker, Stream::Pool);
+    let (name, local) = (BlockName(block.sequence.0), block.local);
+    let blocks = vec![StoredBlock { name, local }];
+    let stored = |tier| KvEvent::Stored { parent: None, tier, blocks: blocks.clone() };
+    let removed = KvEvent::Removed { tier: Tier::Disk, names: vec![name] };
+    let events = [
+        event(Change::Register, BlockTier::Volume, block),
+        event(Change::Register, BlockTier::Host, block),
+        event(Change::Remove, BlockTier::Volume, block),
+    ];
+    assert_eq!(changes(&events, worker), [stored(Tier::Host)]);
+    assert_eq!(changes(&events, pool), [stored(Tier::Disk), removed]);
+    let registered = [BlockTier::Host, BlockTier::Volume];
+    let registrations = registered.map(|tier| Registration { tier, identity: block }).to_vec();
+    let image = Image { watermark: 1, registrations };
+    assert_eq!(everything(&image, worker), [KvEvent::Cleared, stored(Tier::Host)]);
+    assert_eq!(everything(&image, pool), [KvEvent::Cleared, stored(Tier::Disk)]);
 }
 
 /// What an index makes of events: names by tier.
@@ -82,12 +98,17 @@ proptest! {
         let chain = chain(8);
         let manager = EventManager::new(QUEUED_EVENTS_MAX);
         let mut held: BTreeMap<(usize, usize), RegistrationHandle> = BTreeMap::new();
-        let mut index = Index::default();
-        let read = |index: &mut Index| {
+        // Of the worker and of the pool.
+        let streams = [Stream::Worker, Stream::Pool];
+        let mut indexes = [Index::default(), Index::default()];
+        let read = |indexes: &mut [Index; 2]| {
             let mut events = Vec::new();
-            match manager.read(usize::MAX, &mut events) {
-                Ok(()) => index.apply(changes(&events)),
-                Err(_overflowed) => index.apply(everything(&manager.image())),
+            let step = match manager.read(usize::MAX, &mut events) {
+                Ok(()) => FeedStep::Events(events),
+                Err(_overflowed) => FeedStep::Image(manager.image()),
+            };
+            for (index, stream) in indexes.iter_mut().zip(streams) {
+                index.apply(published(&step, stream));
             }
         };
         for (block, tier, is_read) in steps {
@@ -98,12 +119,14 @@ proptest! {
                 held.insert((block, tier), handle);
             }
             if is_read {
-                read(&mut index);
+                read(&mut indexes);
             }
         }
-        read(&mut index);
-        let mut expected = Index::default();
-        expected.apply(everything(&manager.image()));
-        prop_assert_eq!(index, expected);
+        read(&mut indexes);
+        for (index, stream) in indexes.into_iter().zip(streams) {
+            let mut expected = Index::default();
+            expected.apply(everything(&manager.image(), stream));
+            prop_assert_eq!(index, expected);
+        }
     }
 }

@@ -3,6 +3,7 @@
 use super::StorageOptions;
 use super::blocks_layout::{Layout, LayoutOptions};
 use super::blocks_peers::PeerOptions;
+use super::store_option::StoreOption;
 use crate::blocks::{ArenaBacking, BlocksConfig, DiskFile, SLOT_ALIGNMENT_BYTES, VolumePlace};
 use clap::{ArgAction, Args};
 use kvasir_blocks::manager::TierConfig;
@@ -14,8 +15,7 @@ use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::limits::WORKER_RANKS_MAX;
 use kvasir_proto::types::DpRank;
 use kvasir_tiers::manager::ManagerConfig;
-use serde::{Serialize, Serializer};
-use std::convert::Infallible;
+use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -171,45 +171,6 @@ impl FromStr for Eviction {
     }
 }
 
-/// An option of a volume's store, `key=value`. The value may be a secret: whatever prints it hides that.
-#[derive(Clone, PartialEq, Eq)]
-pub struct StoreOption(String);
-
-impl StoreOption {
-    /// Key and value; none if it is no such pair.
-    fn expose(&self) -> Option<(&str, &str)> {
-        self.0.split_once('=').filter(|(key, _)| !key.is_empty())
-    }
-}
-
-impl fmt::Display for StoreOption {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let key = self.expose().map_or("", |(key, _secret)| key);
-        write!(f, "{key}=***")
-    }
-}
-
-impl fmt::Debug for StoreOption {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl Serialize for StoreOption {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-/// It is checked later, where the error does not repeat it.
-impl FromStr for StoreOption {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(Self(text.to_owned()))
-    }
-}
-
 impl BlocksOptions {
     /// Validates the options for a worker whose blocks have `block_size` tokens. Returns none if the block manager is off.
     ///
@@ -313,7 +274,8 @@ impl BlocksOptions {
         let options = self.blocks_volume_option.iter().map(option).collect::<Result<_, _>>()?;
         let timeout = positive("blocks-volume-timeout", self.blocks_volume_timeout)?;
         let search_interval = Some(self.blocks_volume_search_interval.0).filter(|at| !at.is_zero());
-        Ok(Some((VolumePlace { url, options, timeout, search_interval }, bytes)))
+        let name = self.storage.storage_volume_name.clone();
+        Ok(Some((VolumePlace { url, name, options, timeout, search_interval }, bytes)))
     }
 
     fn manager(&self, blocks: KvBlockManagerConfig) -> Result<ManagerConfig, ConfigError> {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::agent::AgentConfig;
 use crate::blocks::LayoutDimensions;
 use crate::config::{PROGRAM, read};
 use kvasir_blocks::LayoutForm;
@@ -146,7 +147,6 @@ fn blocks_of_another_model_layout_or_dtype_have_another_fingerprint() {
 #[test]
 fn what_is_missing_or_wrong_is_named_with_the_fix() {
     let size = "--blocks-bytes=4KiB";
-    let [layers, inner] = ["--blocks-layers=2", "--blocks-inner-dim=4"];
     for (arguments, expected) in [
         (
             &[][..],
@@ -194,8 +194,20 @@ fn what_is_missing_or_wrong_is_named_with_the_fix() {
             &[size, "--source=endpoint=tcp://a:1", "--consolidate", "--sources-max=1"],
             "sources-max: 1 is less than the 1 of source and the block manager",
         ),
+        (&[size, "--blocks-arena=x"], "\"x\" is not memfd, private, locked or a path from /"),
+        (&[size, "--blocks-eviction=x"], "\"x\" is not lineage, lru or tinylfu"),
+    ] {
+        let refused = refusal(arguments);
+        assert!(refused.contains(expected), "{arguments:?}: {refused}");
+    }
+}
+
+#[test]
+fn layouts_that_cannot_be_are_refused_by_the_option() {
+    let [layers, inner] = ["--blocks-layers=2", "--blocks-inner-dim=4"];
+    for (arguments, expected) in [
         (
-            &[size, "--blocks-tp-size=2"],
+            &["--blocks-bytes=4KiB", "--blocks-tp-size=2"][..],
             "blocks-tp-size: needs blocks-layers and blocks-inner-dim in place of blocks-bytes",
         ),
         (&[layers, inner, "--blocks-tp-size=0"], "blocks-tp-size: must not be 0"),
@@ -218,8 +230,6 @@ fn what_is_missing_or_wrong_is_named_with_the_fix() {
             &[layers, inner, "--blocks-form=x"],
             "\"x\" is not contiguous, layer-separate or outer-separate",
         ),
-        (&[size, "--blocks-arena=x"], "\"x\" is not memfd, private, locked or a path from /"),
-        (&[size, "--blocks-eviction=x"], "\"x\" is not lineage, lru or tinylfu"),
     ] {
         let refused = refusal(arguments);
         assert!(refused.contains(expected), "{arguments:?}: {refused}");
@@ -261,4 +271,46 @@ fn a_file_that_cannot_be_read_shows_no_key() {
         assert!(refused.contains("TOML parse error"), "{refused}");
         assert!(!refused.contains("hidden"), "{refused}");
     }
+}
+
+fn agent(arguments: &[&str]) -> AgentConfig {
+    let arguments = [&FEW[..], arguments].concat();
+    match read(arguments.iter().map(OsString::from)) {
+        Ok(Action::Run(config)) => config.agent,
+        other => panic!("{arguments:?}: {other:?}"),
+    }
+}
+
+fn pool(arguments: &[&str]) -> String {
+    let config =
+        agent(&[&["--blocks-bytes=4KiB", "--blocks-volume-bytes=1GiB"], arguments].concat());
+    let registered = config.registration.expect("it registers itself").pools;
+    let [pool] = &registered[..] else { panic!("one pool: {registered:?}") };
+    assert_eq!(config.blocks.expect("blocks").pool(), Ok(Some(pool.clone())));
+    pool.as_str().to_owned()
+}
+
+/// Agents that share a volume name the same pool, unless their blocks differ.
+#[test]
+fn a_volume_is_a_pool_of_the_worker() {
+    let url = "--blocks-volume=s3://user:hidden@bucket/prefix";
+    let by_url = pool(&[url]);
+    assert!(by_url.starts_with("volume:s3://user:***@bucket/prefix#"), "{by_url}");
+    let other = "--blocks-volume=file:///mnt/kv";
+    let named = "--storage-volume-name=kv";
+    assert_eq!(pool(&[url, named]), pool(&[other, named]));
+    assert_ne!(pool(&[url]), pool(&[other]));
+    assert_ne!(pool(&[url, named]), pool(&[url, named, "--blocks-layout=heads-first"]));
+    let long = format!("--blocks-volume=s3://bucket/{}", "x".repeat(300));
+    assert!(pool(&[&long]).len() < 40, "{}", pool(&[&long]));
+    let without = agent(&["--blocks-bytes=4KiB"]).registration.expect("it registers itself");
+    assert_eq!(without.pools, []);
+}
+
+#[test]
+fn the_pool_is_published_to_other_shards_too() {
+    let others = agent(&["--blocks-bytes=4KiB", "--pool-indexers=http://a:1,http://b:1"]);
+    assert_eq!(others.pool_indexers, ["http://a:1", "http://b:1"]);
+    let twice = refusal(&["--blocks-bytes=4KiB", "--pool-indexers=a:1,a:1"]);
+    assert!(twice.starts_with("pool-indexers: \"http://a:1\" is given twice"), "{twice}");
 }

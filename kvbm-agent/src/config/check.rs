@@ -1,5 +1,6 @@
+use super::indexers::{checked, out_of_reach, unpublished};
 use super::{Options, SourceSpec};
-use crate::agent::{AgentConfig, INDEXERS_MAX, SourcesConfig};
+use crate::agent::{AgentConfig, INDEXERS_MAX, POOL_INDEXERS_MAX, SourcesConfig};
 use crate::blocks::BlocksConfig;
 use crate::broker::BrokerConfig;
 use crate::ingest::IngestConfig;
@@ -14,7 +15,7 @@ use kvasir_feed::hub::{BATCH_BLOCKS_MAX, BATCH_INTERVAL_MAX, BatchingConfig, Hub
 use kvasir_feed::journal::JournalConfig;
 use kvasir_process::config::ConfigError;
 use kvasir_process::http::HttpConfig;
-use kvasir_process::options::{ProcessConfig, dialled, positive, target};
+use kvasir_process::options::{ProcessConfig, positive, target};
 use kvasir_process::telemetry::LogConfig;
 use kvasir_process::text::{ByteCount, Span};
 use kvasir_proto::convert::{
@@ -26,11 +27,9 @@ use kvasir_proto::limits::{
 };
 use kvasir_proto::pb;
 use kvasir_proto::target::is_tls;
-use kvasir_proto::types::{CopyMode, EngineKind};
-use kvasir_tls::Dialer;
+use kvasir_proto::types::{CopyMode, EngineKind, NameError, WorkerId};
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// Label of a worker that says where other agents fetch its blocks.
@@ -65,13 +64,17 @@ impl Config {
         let mut registration = registration(options)?;
         let of_blocks = blocks(options, &registration, &process)?;
         add_block_labels(&mut registration, of_blocks.as_ref());
-        let indexers = indexers(&options.indexers, &process.dialer)?;
+        registration.pools.extend(pool(of_blocks.as_ref())?);
+        let indexers = checked("indexers", &options.indexers, INDEXERS_MAX, &process.dialer)?;
+        let pool_indexers =
+            checked("pool-indexers", &options.pool_indexers, POOL_INDEXERS_MAX, &process.dialer)?;
         let zmq = zmq(options)?;
         if indexers.is_empty() && options.nats.nats_url.is_none() && zmq.is_none() {
             let why = "nothing would be published: name an index, or a NATS server with nats-url";
             return Err(ConfigError::invalid("indexers", why));
         }
-        let warnings = out_of_reach(process.listen, &registration, &indexers).into_iter().collect();
+        let warnings = out_of_reach(process.listen, &registration, &indexers).into_iter();
+        let warnings = warnings.chain(unpublished(&registration, &indexers)).collect();
         let copy_mode = registration.copy_mode;
         let by_broker = || Registration {
             local_indexer: Some(LOCAL_INDEXER_BY_BROKER.to_owned()),
@@ -96,6 +99,7 @@ impl Config {
             sources: sources(options, &registration)?,
             blocks: of_blocks,
             indexers,
+            pool_indexers,
             dialer: process.dialer,
             broker,
             zmq,
@@ -237,37 +241,6 @@ fn lease_ms(options: &Options) -> Result<u32, ConfigError> {
     millis.map_err(|why| ConfigError::invalid("lease", why))
 }
 
-/// The index that cannot ask the agent for what it missed, if there is one: it is on another machine, and the agent
-/// is to be reached on its own.
-fn out_of_reach(
-    listen: SocketAddr,
-    registration: &Registration,
-    indexers: &[String],
-) -> Option<String> {
-    let advertised = &registration.local_indexer;
-    let is_here = match advertised {
-        Some(url) => is_loopback(url),
-        None => listen.ip().is_loopback(),
-    };
-    let index = indexers.iter().find(|url| is_here && !is_loopback(url))?;
-    let (field, at) = match advertised {
-        Some(url) => ("advertise", url.clone()),
-        None => ("listen", listen.to_string()),
-    };
-    Some(format!(
-        "{field}: {at} is reached from this machine only, and {index} asks there for what it missed: listen on an \
-         address that it reaches, and name that with advertise where it differs"
-    ))
-}
-
-/// Whether a target is of this machine.
-fn is_loopback(url: &str) -> bool {
-    let address = url.split_once("://").and_then(|(_scheme, address)| address.rsplit_once(':'));
-    let host = address.map_or("", |(host, _port)| host);
-    let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
-    host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
-}
-
 fn advertised(options: &Options) -> Result<Option<String>, ConfigError> {
     let Some(url) = &options.advertise else {
         if options.process.listen.ip().is_unspecified() && !options.indexers.is_empty() {
@@ -293,22 +266,6 @@ fn advertised(options: &Options) -> Result<Option<String>, ConfigError> {
         ));
     }
     Ok(Some(url))
-}
-
-fn indexers(given: &[String], dialer: &Dialer) -> Result<Vec<String>, ConfigError> {
-    const FIELD: &str = "indexers";
-    if given.len() > INDEXERS_MAX {
-        let why = format!("{} are too many, the limit is {INDEXERS_MAX}", given.len());
-        return Err(ConfigError::invalid(FIELD, why));
-    }
-    let indexers =
-        given.iter().map(|text| dialled(FIELD, text, dialer)).collect::<Result<Vec<_>, _>>()?;
-    let mut seen = BTreeSet::new();
-    if let Some(twice) = indexers.iter().find(|url| !seen.insert(*url)) {
-        let why = format!("{twice:?} is given twice: it would receive everything twice");
-        return Err(ConfigError::invalid(FIELD, why));
-    }
-    Ok(indexers)
 }
 
 fn sources(options: &Options, registration: &Registration) -> Result<SourcesConfig, ConfigError> {
@@ -348,6 +305,15 @@ fn add_block_labels(registration: &mut Registration, blocks: Option<&BlocksConfi
             labels.entry(key.to_owned()).or_insert(value);
         }
     }
+}
+
+/// The pool that the block manager reads and writes: its volume.
+fn pool(blocks: Option<&BlocksConfig>) -> Result<Option<WorkerId>, ConfigError> {
+    let refused = |error: NameError| {
+        let why = format!("{error}: give the volume a name");
+        ConfigError::invalid("storage-volume-name", why)
+    };
+    blocks.map_or(Ok(None), BlocksConfig::pool).map_err(refused)
 }
 
 /// The block manager, which is one more source.

@@ -8,10 +8,13 @@ mod blocks_layout;
 #[cfg(feature = "blocks")]
 mod blocks_peers;
 mod check;
+mod indexers;
 mod options;
 mod source;
 #[cfg(feature = "blocks")]
 mod storage;
+#[cfg(feature = "blocks")]
+mod store_option;
 
 pub use blocks::BlocksOptions;
 pub use check::Config;

@@ -89,6 +89,11 @@ pub struct Options {
     #[arg(long, value_name = "URLS", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub indexers: Vec<String>,
+    /// Indexes of the other shards, as indexers: what is in blocks-volume is published to them, too, because workers of
+    /// all shards can load it
+    #[arg(long, value_name = "URLS", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pool_indexers: Vec<String>,
     /// The NATS server.
     #[command(flatten)]
     #[serde(flatten)]

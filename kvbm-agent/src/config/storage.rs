@@ -26,7 +26,8 @@ pub struct StorageOptions {
     /// How often storage events are published, at most 60s. They are published earlier once 2048 events wait
     #[arg(long, value_name = "TIME", default_value_t = Span(STORAGE_INTERVAL_DEFAULT))]
     pub storage_batch_interval: Span,
-    /// Name of blocks-volume in storage events, at most 57 bytes. Use the same name for all agents that share the volume
+    /// Name of blocks-volume in the index and in storage events, at most 57 bytes. Use the same name for all agents that
+    /// share the volume. In the index, it is the URL if not set
     #[arg(long, value_name = "NAME")]
     pub storage_volume_name: Option<String>,
 }
@@ -54,8 +55,8 @@ impl StorageOptions {
         let volume_name = self.storage_volume_name.clone();
         if let Some(name) = &volume_name {
             const FIELD: &str = "storage-volume-name";
-            if volume.is_none() || !self.storage_events {
-                let why = "needs blocks-volume and storage-events";
+            if volume.is_none() {
+                let why = "needs blocks-volume";
                 return Err(ConfigError::invalid(FIELD, why));
             }
             if name.is_empty() || check_location(FIELD, &format!("{VOLUME}{name}")).is_err() {

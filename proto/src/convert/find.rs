@@ -35,6 +35,8 @@ pub struct FindQuery {
     pub minimum_overlap_blocks: u32,
     /// Return at most this many matches, the best.
     pub top_k: Option<usize>,
+    /// Whether what a worker's pools hold counts, too.
+    pub shared: bool,
 }
 
 /// A prompt in one of the forms a query may give it.
@@ -146,6 +148,7 @@ pub(super) struct Fields<'a> {
     pub(super) worker_ids: Vec<&'a str>,
     pub(super) minimum_overlap_blocks: Option<u32>,
     pub(super) top_k: u32,
+    pub(super) shared: bool,
 }
 
 impl Fields<'_> {
@@ -161,6 +164,7 @@ impl Fields<'_> {
             0 => None,
             count => Some(usize::try_from(count).unwrap_or(usize::MAX)),
         };
+        let shared = self.shared;
         let input = read_input(self)?;
         Ok(FindQuery {
             partition,
@@ -170,6 +174,7 @@ impl Fields<'_> {
             workers,
             minimum_overlap_blocks,
             top_k,
+            shared,
         })
     }
 }
@@ -321,6 +326,25 @@ pub struct FindAnswer {
     pub matches: Vec<WorkerMatch>,
     /// Ids of workers that are not fully restored yet.
     pub restoring: Vec<WorkerId>,
+    /// Pools that hold blocks of the query, by id; none if it does not ask for them.
+    pub pools: Vec<PoolState>,
+}
+
+/// What is known of one pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolState {
+    /// The pool.
+    pub pool: WorkerId,
+    /// Blocks of the query that it holds.
+    pub held_blocks: u32,
+    /// Worst state among its sources.
+    pub state: SourceState,
+    /// Whether all sources that feed it are connected; false if there are none.
+    pub connected: bool,
+    /// Announced batches that are not applied yet.
+    pub lag_batches: u64,
+    /// Time since it was last confirmed to have nothing newer.
+    pub verified_age: Option<Duration>,
 }
 
 /// One rank's answer.
@@ -336,8 +360,10 @@ pub struct WorkerMatch {
     pub speculative_blocks: u32,
     /// How many of its `blocks` are in each tier, by [`Tier::index`].
     pub by_tier: [u32; Tier::COUNT],
-    /// How many of its `blocks` have each tier as their best one: the sum is `blocks`.
+    /// How many of its `blocks` have each tier as their best one: with `pool_blocks`, the sum is `blocks`.
     pub by_best_tier: [u32; Tier::COUNT],
+    /// How many of its `blocks` only a pool of the worker holds.
+    pub pool_blocks: u32,
     /// Worst state among its sources.
     pub state: SourceState,
     /// Cursor of that source.

@@ -169,7 +169,8 @@ fn an_answer_carries_every_field() {
             speculative_blocks: 4,
             shed_blocks: 5,
             by_tier: [3, 2, 1],
-            by_best_tier: [1, 2, 0],
+            by_best_tier: [1, 1, 0],
+            pool_blocks: 1,
             state: SourceState::Gap,
             applied: None,
             lag_batches: 5,
@@ -177,6 +178,14 @@ fn an_answer_carries_every_field() {
             connected: true,
         }],
         restoring: vec![WorkerId::new("v").expect("a valid id")],
+        pools: vec![PoolState {
+            pool: WorkerId::new("p").expect("a valid id"),
+            held_blocks: 2,
+            state: SourceState::Exact,
+            connected: true,
+            lag_batches: 0,
+            verified_age: None,
+        }],
     };
     let expected = pb::FindMatchesResponse {
         request_id: 9,
@@ -189,7 +198,7 @@ fn an_answer_carries_every_field() {
             matched_blocks: 3,
             matched_tokens: 48,
             blocks_by_tier: Some(pb::BlocksByTier { device: 3, host: 2, disk: 1 }),
-            blocks_by_best_tier: Some(pb::BlocksByTier { device: 1, host: 2, disk: 0 }),
+            blocks_by_best_tier: Some(pb::BlocksByTier { device: 1, host: 1, disk: 0 }),
             state: pb::WorkerState::Gap.into(),
             applied: None,
             lag_batches: 5,
@@ -197,9 +206,18 @@ fn an_answer_carries_every_field() {
             speculative_blocks: 4,
             shed_blocks: 5,
             connected: true,
+            pool_blocks: 1,
         }],
         missing_shards: vec![],
         restoring_worker_ids: vec!["v".to_owned()],
+        pools: vec![pb::PoolState {
+            pool_id: "p".to_owned(),
+            held_blocks: 2,
+            state: pb::WorkerState::Exact.into(),
+            connected: true,
+            lag_batches: 0,
+            verified_age_ms: None,
+        }],
     };
     let mut bytes = Vec::new();
     FindReply { request_id: 9, answer }.write(&mut bytes);

@@ -3,21 +3,22 @@
 
 use super::{
     ConvertError,
-    find::{Fields, FindAnswer, FindQuery, WorkerMatch},
+    find::{Fields, FindAnswer, FindQuery, PoolState, WorkerMatch},
     shared::{age_ms, state},
 };
 use crate::{
     pb,
-    types::{BlockName, LocalHash, Tier},
+    types::{BlockName, LocalHash, SourceState, Tier},
 };
 use prost::{
     DecodeError,
     bytes::Bytes,
     encoding::{
-        DecodeContext, WireType, bytes, decode_key, decode_varint, fixed64, int32, message,
+        DecodeContext, WireType, bool, bytes, decode_key, decode_varint, fixed64, int32, message,
         skip_field, string, uint32, uint64,
     },
 };
+use std::time::Duration;
 
 /// A `FindMatchesRequest` as a server reads it.
 #[derive(Debug)]
@@ -87,6 +88,7 @@ impl<'a> Fields<'a> {
                 uint32::merge(wire_type, minimum, rest, context)
             }
             23 => uint32::merge(wire_type, &mut self.top_k, rest, context),
+            24 => bool::merge(wire_type, &mut self.shared, rest, context),
             _ => Ok(()),
         }
     }
@@ -240,6 +242,32 @@ impl FindAnswer {
         for worker in &self.restoring {
             text_field(7, worker.as_str().as_bytes(), out);
         }
+        for pool in &self.pools {
+            embed(8, out, |out| pool.write(out));
+        }
+    }
+}
+
+impl PoolState {
+    fn write(&self, out: &mut Vec<u8>) {
+        text_field(1, self.pool.as_str().as_bytes(), out);
+        number(2, self.held_blocks.into(), out);
+        number(3, state_number(self.state), out);
+        number(4, self.connected.into(), out);
+        number(5, self.lag_batches, out);
+        age(6, self.verified_age, out);
+    }
+}
+
+fn state_number(value: SourceState) -> u64 {
+    u64::try_from(i32::from(state(value))).unwrap_or_default()
+}
+
+/// A time that may be absent; absent is not zero here.
+fn age(tag: u8, age: Option<Duration>, out: &mut Vec<u8>) {
+    if let Some(age) = age {
+        out.push(tag << 3);
+        varint(age_ms(age), out);
     }
 }
 
@@ -250,7 +278,7 @@ impl WorkerMatch {
         number(3, self.blocks.into(), out);
         number(4, u64::from(self.blocks) * u64::from(block_size), out);
         embed(5, out, |out| tier_counts(self.by_tier, out));
-        number(6, u64::try_from(i32::from(state(self.state))).unwrap_or_default(), out);
+        number(6, state_number(self.state), out);
         if let Some(cursor) = self.applied {
             embed(7, out, |out| {
                 text_field(1, &cursor.incarnation.0.to_be_bytes(), out);
@@ -258,15 +286,12 @@ impl WorkerMatch {
             });
         }
         number(8, self.lag_batches, out);
-        if let Some(age) = self.verified_age {
-            // Absent is not zero here.
-            out.push(9 << 3);
-            varint(age_ms(age), out);
-        }
+        age(9, self.verified_age, out);
         number(10, self.speculative_blocks.into(), out);
         number(11, self.shed_blocks, out);
         number(12, self.connected.into(), out);
         embed(13, out, |out| tier_counts(self.by_best_tier, out));
+        number(14, self.pool_blocks.into(), out);
     }
 }
 

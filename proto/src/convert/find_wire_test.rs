@@ -30,6 +30,34 @@ impl Numbers {
             block_size: self.small(),
             matches,
             restoring: (0..self.next() % 3).map(|_| self.worker()).collect(),
+            pools: (0..self.next() % 3).map(|_| self.pool()).collect(),
+        }
+    }
+
+    fn state(&mut self) -> SourceState {
+        const STATES: [SourceState; 6] = [
+            SourceState::Exact,
+            SourceState::CatchingUp,
+            SourceState::Gap,
+            SourceState::Partial,
+            SourceState::Degraded,
+            SourceState::Cold,
+        ];
+        STATES[usize::try_from(self.next() % 6).expect("small")]
+    }
+
+    fn age(&mut self) -> Option<Duration> {
+        (!self.next().is_multiple_of(3)).then(|| Duration::from_millis(self.next()))
+    }
+
+    fn pool(&mut self) -> PoolState {
+        PoolState {
+            pool: self.worker(),
+            held_blocks: self.small(),
+            state: self.state(),
+            connected: self.next().is_multiple_of(2),
+            lag_batches: self.next(),
+            verified_age: self.age(),
         }
     }
 
@@ -39,14 +67,6 @@ impl Numbers {
     }
 
     fn found(&mut self) -> WorkerMatch {
-        const STATES: [SourceState; 6] = [
-            SourceState::Exact,
-            SourceState::CatchingUp,
-            SourceState::Gap,
-            SourceState::Partial,
-            SourceState::Degraded,
-            SourceState::Cold,
-        ];
         let sequence = self.next();
         let applied =
             Cursor { incarnation: Incarnation(self.next().into()), sequence, fingerprint: None };
@@ -57,11 +77,11 @@ impl Numbers {
             speculative_blocks: self.small(),
             by_tier: [self.small(), self.small(), self.small()],
             by_best_tier: [self.small(), self.small(), self.small()],
-            state: STATES[usize::try_from(self.next() % 6).expect("small")],
+            pool_blocks: self.small(),
+            state: self.state(),
             applied: (!self.next().is_multiple_of(3)).then_some(applied),
             lag_batches: self.next(),
-            verified_age: (!self.next().is_multiple_of(3))
-                .then(|| Duration::from_millis(self.next())),
+            verified_age: self.age(),
             shed_blocks: self.next(),
             connected: self.next().is_multiple_of(2),
         }
@@ -103,6 +123,7 @@ impl Numbers {
             worker_ids: (0..workers).map(|worker| format!("w{worker}")).collect(),
             minimum_overlap_blocks: (!self.next().is_multiple_of(2)).then(|| self.small()),
             top_k: self.small(),
+            shared: self.next().is_multiple_of(2),
         }
     }
 }
@@ -127,6 +148,15 @@ fn message_of(answer: &FindAnswer, request_id: u64) -> pb::FindMatchesResponse {
         speculative_blocks: found.speculative_blocks,
         shed_blocks: found.shed_blocks,
         connected: found.connected,
+        pool_blocks: found.pool_blocks,
+    });
+    let pools = answer.pools.iter().map(|at| pb::PoolState {
+        pool_id: at.pool.as_str().to_owned(),
+        held_blocks: at.held_blocks,
+        state: state(at.state).into(),
+        connected: at.connected,
+        lag_batches: at.lag_batches,
+        verified_age_ms: at.verified_age.map(age_ms),
     });
     pb::FindMatchesResponse {
         request_id,
@@ -136,6 +166,7 @@ fn message_of(answer: &FindAnswer, request_id: u64) -> pb::FindMatchesResponse {
         matches: matches.collect(),
         missing_shards: Vec::new(),
         restoring_worker_ids: names(&answer.restoring),
+        pools: pools.collect(),
     }
 }
 
@@ -176,6 +207,7 @@ fn assert_same(request: &pb::FindMatchesRequest, read: &FindRequest, what: &str)
     assert_eq!(query.partition.model(), request.model, "{what}");
     assert_eq!(query.partition.tenant(), request.tenant, "{what}");
     assert_eq!(query.block_size, request.block_size, "{what}");
+    assert_eq!(query.shared, request.shared, "{what}");
     let minimum = request.minimum_overlap_blocks.unwrap_or(1);
     assert_eq!(query.minimum_overlap_blocks, minimum, "{what}");
     assert_eq!(

@@ -16,6 +16,7 @@ mod list;
 mod load;
 mod local;
 mod placement;
+mod pool;
 mod profile;
 mod select;
 mod shard;
@@ -35,7 +36,9 @@ pub use dump::{
 };
 pub use error::{ConvertError, Problem};
 pub use fetch::PeerFetch;
-pub use find::{FindAnswer, FindQuery, QueryInput, QueryTokens, TooManyBlocks, WorkerMatch};
+pub use find::{
+    FindAnswer, FindQuery, PoolState, QueryInput, QueryTokens, TooManyBlocks, WorkerMatch,
+};
 pub use find_wire::{FindReply, FindRequest, FindStreamReply, WriteAnswer};
 pub use ingest::{Heartbeat, Hello, Publication, PublishedBatch, publish_batch};
 pub use list::{ListQuery, page_token};
@@ -45,6 +48,7 @@ pub use local::{
     LocalSourceStatus, LocalStatus, RankBuckets,
 };
 pub use placement::Placement;
+pub use pool::read_pool_ids;
 pub use profile::{ModelType, ModelTypes, Role, WorkerProfile};
 pub use select::take_prompt;
 pub use shard::{Owner, owner, shard_info, write_owner};

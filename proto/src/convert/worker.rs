@@ -1,5 +1,5 @@
 use super::{
-    ConvertError, Problem, WorkerProfile,
+    ConvertError, Problem, WorkerProfile, pool,
     shared::{
         check_block_size, check_count, check_hash_scheme, check_name, check_range,
         check_required_name, check_text, read_copy_mode,
@@ -12,7 +12,7 @@ use crate::{
     },
     pb,
     target::read_target,
-    types::{CopyMode, DpRank, EngineKind, LossPolicy, PartitionKey, WorkerId},
+    types::{CopyMode, DpRank, EngineKind, HolderKind, LossPolicy, PartitionKey, WorkerId},
 };
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -85,6 +85,10 @@ pub struct Registration {
     pub lease: Option<Duration>,
     /// Facts about it for routers.
     pub profile: WorkerProfile,
+    /// Whether it is a worker or a pool.
+    pub kind: HolderKind,
+    /// Pools from which the worker can load blocks, in order, each once; none for a pool.
+    pub pools: Vec<WorkerId>,
 }
 
 impl Registration {
@@ -101,6 +105,9 @@ impl Registration {
         let both = |field, mine: &dyn fmt::Display, theirs: &dyn fmt::Display| {
             Some((field, mine.to_string(), theirs.to_string()))
         };
+        if self.kind != other.kind {
+            return both("kind", &self.kind, &other.kind);
+        }
         if self.block_size != other.block_size {
             return both("block_size", &self.block_size, &other.block_size);
         }
@@ -135,6 +142,9 @@ impl Registration {
         }
         if self.medium_ttls != other.medium_ttls {
             return both("medium_ttls", &Ttls(&self.medium_ttls), &Ttls(&other.medium_ttls));
+        }
+        if self.pools != other.pools {
+            return both("pool_ids", &pool::Ids(&self.pools), &pool::Ids(&other.pools));
         }
         let mut ids = self.lora_names.keys().chain(other.lora_names.keys());
         let id = ids.find(|id| self.lora_names.get(id) != other.lora_names.get(id))?;
@@ -188,7 +198,7 @@ impl TryFrom<pb::RegisterWorkerRequest> for Registration {
                 "empty: publishers over PublishEvents remove blocks themselves".to_owned();
             return Err(ConvertError::new("medium_ttls", Problem::Mismatch { actual, expected }));
         }
-        Ok(Self {
+        let registration = Self {
             worker: WorkerId::new(&request.worker_id)?,
             partition: PartitionKey::new(&request.model, &request.tenant)?,
             block_size: check_block_size(request.block_size)?,
@@ -201,7 +211,20 @@ impl TryFrom<pb::RegisterWorkerRequest> for Registration {
             local_indexer: read_local_indexer(request.local_indexer_endpoint)?,
             lease: read_lease(request.lease_ms)?,
             profile: profile.unwrap_or_default(),
-        })
+            kind: pool::read_kind(request.kind)?,
+            pools: pool::read_pool_ids(&request.pool_ids)?,
+        };
+        pool::check_reader(&registration.worker, &registration.pools)?;
+        if registration.kind == HolderKind::Pool {
+            pool::check_empty(&[
+                ("endpoints", registration.endpoints.is_empty()),
+                ("local_indexer_endpoint", registration.local_indexer.is_none()),
+                ("lease_ms", registration.lease.is_none()),
+                ("profile", registration.profile == WorkerProfile::default()),
+                ("pool_ids", registration.pools.is_empty()),
+            ])?;
+        }
+        Ok(registration)
     }
 }
 
@@ -274,6 +297,8 @@ impl From<&Registration> for pb::RegisterWorkerRequest {
                 .map(Into::into),
             hash_scheme: None,
             replace: false,
+            kind: pool::kind_message(registration.kind).into(),
+            pool_ids: registration.pools.iter().map(|at| at.as_str().to_owned()).collect(),
         }
     }
 }

@@ -291,6 +291,10 @@ pub struct FindMatchesRequest {
     /// At most this many matches, the best ones; 0 for all. Each rank of a worker is a match.
     #[prost(uint32, tag = "23")]
     pub top_k: u32,
+    /// Count a block as held by a worker if one of the pools that its registration names holds it, too. `tiers` does not
+    /// apply to pools. Only for callers that can load blocks from these pools. Default false: pools do not count.
+    #[prost(bool, tag = "24")]
+    pub shared: bool,
 }
 impl ::prost::Name for FindMatchesRequest {
     const NAME: &'static str = "FindMatchesRequest";
@@ -371,9 +375,13 @@ pub struct WorkerMatch {
     #[prost(bool, tag = "12")]
     pub connected: bool,
     /// The same blocks as in blocks_by_tier, each in its best requested tier only (device before host before disk): the
-    /// sum is matched_blocks. For routers that credit a block by what it costs to fetch.
+    /// sum, with pool_blocks, is matched_blocks. For routers that credit a block by what it costs to fetch.
     #[prost(message, optional, tag = "13")]
     pub blocks_by_best_tier: ::core::option::Option<BlocksByTier>,
+    /// How many of matched_blocks only a pool of the worker holds, and the rank itself in no requested tier. 0 without
+    /// `shared`. The state of the pools is in FindMatchesResponse.pools.
+    #[prost(uint32, tag = "14")]
+    pub pool_blocks: u32,
 }
 impl ::prost::Name for WorkerMatch {
     const NAME: &'static str = "WorkerMatch";
@@ -383,6 +391,39 @@ impl ::prost::Name for WorkerMatch {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kvasir.v1.WorkerMatch".into()
+    }
+}
+/// How far the contents of a pool can be trusted, in an answer to a query with `shared`.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PoolState {
+    /// The pool, as registered.
+    #[prost(string, tag = "1")]
+    pub pool_id: ::prost::alloc::string::String,
+    /// Blocks of the query that the pool holds, wherever they are in the prompt.
+    #[prost(uint32, tag = "2")]
+    pub held_blocks: u32,
+    /// Worst state of the sources that feed it; COLD if none does. A pool outlives its sources: it keeps the blocks of a
+    /// source that is gone, and is CATCHING_UP meanwhile.
+    #[prost(enumeration = "WorkerState", tag = "3")]
+    pub state: i32,
+    /// True while every source that feeds it is connected.
+    #[prost(bool, tag = "4")]
+    pub connected: bool,
+    /// Batches that the source with that state has announced and the index has not applied yet.
+    #[prost(uint64, tag = "5")]
+    pub lag_batches: u64,
+    /// Milliseconds since the index last verified that this source has nothing newer; absent if it never did.
+    #[prost(uint64, optional, tag = "6")]
+    pub verified_age_ms: ::core::option::Option<u64>,
+}
+impl ::prost::Name for PoolState {
+    const NAME: &'static str = "PoolState";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.PoolState".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.PoolState".into()
     }
 }
 /// Answer to one prompt. Matches are sorted by the larger of matched_blocks and speculative_blocks, highest first,
@@ -411,9 +452,12 @@ pub struct FindMatchesResponse {
     pub missing_shards: ::prost::alloc::vec::Vec<u32>,
     /// Workers that are not completely restored after a server start, so that `matches` may credit them too little.
     /// Treat them as CATCHING_UP whatever else the answer says about them. Only workers that worker_ids lets through,
-    /// sorted by id.
+    /// sorted by id. With `shared`, pools that are not completely restored are among them.
     #[prost(string, repeated, tag = "7")]
     pub restoring_worker_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Pools of the partition that hold blocks of the query, sorted by id; empty without `shared`.
+    #[prost(message, repeated, tag = "8")]
+    pub pools: ::prost::alloc::vec::Vec<PoolState>,
 }
 impl ::prost::Name for FindMatchesResponse {
     const NAME: &'static str = "FindMatchesResponse";
@@ -981,6 +1025,13 @@ pub struct RegisterWorkerRequest {
     /// themselves.
     #[prost(message, repeated, tag = "15")]
     pub medium_ttls: ::prost::alloc::vec::Vec<MediumTtl>,
+    /// What holds the blocks; default a worker.
+    #[prost(enumeration = "HolderKind", tag = "16")]
+    pub kind: i32,
+    /// Ids of the pools of this partition from which the worker can load blocks, at most 8, each once. They need not be
+    /// registered yet. Only for workers. Queries with `shared` count their blocks.
+    #[prost(string, repeated, tag = "17")]
+    pub pool_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 impl ::prost::Name for RegisterWorkerRequest {
     const NAME: &'static str = "RegisterWorkerRequest";
@@ -1291,7 +1342,7 @@ pub struct PartitionStats {
     /// Tokens per block.
     #[prost(uint32, tag = "3")]
     pub block_size: u32,
-    /// Workers registered.
+    /// Workers registered, without pools.
     #[prost(uint64, tag = "4")]
     pub workers: u64,
     /// Distinct blocks in the index.
@@ -1315,6 +1366,12 @@ pub struct PartitionStats {
     /// Blocks that its ranks lack because of the byte budget: the sum of RankInfo.shed_blocks.
     #[prost(uint64, tag = "11")]
     pub shed_blocks: u64,
+    /// Pools registered.
+    #[prost(uint64, tag = "12")]
+    pub pools: u64,
+    /// (pool, block) pairs that are held and placed. They are in `pairs`, too.
+    #[prost(uint64, tag = "13")]
+    pub pool_pairs: u64,
 }
 impl ::prost::Name for PartitionStats {
     const NAME: &'static str = "PartitionStats";
@@ -1408,6 +1465,44 @@ impl ::prost::Name for GetStatsResponse {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kvasir.v1.GetStatsResponse".into()
+    }
+}
+/// What holds blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum HolderKind {
+    /// Treated as HOLDER_KIND_WORKER.
+    Unspecified = 0,
+    /// A process that serves requests and holds blocks in its own memory or on its disk.
+    Worker = 1,
+    /// A store of blobs that several workers can read (G4), such as a volume. It serves no requests, so no query lists it
+    /// as a match, and it takes no placement. `worker_id` is its name, and the publishers that see the store are its
+    /// sources: it holds what at least one of them announced and has not removed. In whichever tier they announce a block
+    /// makes no difference. A pool has no endpoints, no local_indexer_endpoint, no lease, no profile and no pool_ids. It
+    /// stays, with its blocks, until RemoveWorker removes it, whatever becomes of its sources and workers. All shards
+    /// accept it: a publisher sends its stream to every shard. At most 64 in a partition.
+    Pool = 2,
+}
+impl HolderKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "HOLDER_KIND_UNSPECIFIED",
+            Self::Worker => "HOLDER_KIND_WORKER",
+            Self::Pool => "HOLDER_KIND_POOL",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "HOLDER_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "HOLDER_KIND_WORKER" => Some(Self::Worker),
+            "HOLDER_KIND_POOL" => Some(Self::Pool),
+            _ => None,
+        }
     }
 }
 /// What a worker is for.
@@ -1653,8 +1748,8 @@ pub mod indexer_client {
                 .insert(GrpcMethod::new("kvasir.v1.Indexer", "DumpWorker"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Lists workers with their ranks and sources, in pages. Call it again with the answer's next_page_token until that
-        /// is empty.
+        /// Lists workers and pools with their ranks and sources, in pages. Call it again with the answer's next_page_token
+        /// until that is empty. A pool's `registration.kind` is HOLDER_KIND_POOL.
         pub async fn list_workers(
             &mut self,
             request: impl tonic::IntoRequest<super::ListWorkersRequest>,
@@ -3583,6 +3678,10 @@ pub struct RankExplanation {
     /// Blocks that it would fetch from peers (--fetch-plans).
     #[prost(uint32, tag = "12")]
     pub fetch_blocks: u32,
+    /// Blocks of the prompt that only a pool of the worker holds, as far as they were credited (--pool-credit). `overlap`
+    /// does not contain them.
+    #[prost(uint32, tag = "13")]
+    pub pool_blocks: u32,
 }
 impl ::prost::Name for RankExplanation {
     const NAME: &'static str = "RankExplanation";

@@ -42,8 +42,8 @@ pub mod indexer_server {
             tonic::Response<crate::pb::RegisterWorkerResponse>,
             tonic::Status,
         >;
-        /// Lists workers with their ranks and sources, in pages. Call it again with the answer's next_page_token until that
-        /// is empty.
+        /// Lists workers and pools with their ranks and sources, in pages. Call it again with the answer's next_page_token
+        /// until that is empty. A pool's `registration.kind` is HOLDER_KIND_POOL.
         async fn remove_worker(
             &self,
             request: tonic::Request<crate::pb::RemoveWorkerRequest>,

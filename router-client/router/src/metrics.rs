@@ -336,11 +336,14 @@ const RANK_GAUGES: [RankGauge; 4] = [
         load.prefill_tokens
     }),
     ("active_blocks", "Blocks that requests under way use at a rank", |load| {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
-        let blocks = load.active_blocks().ceil() as u64;
-        blocks
+        whole(load.active_blocks().ceil())
     }),
 ];
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+const fn whole(number: f64) -> u64 {
+    number as u64
+}
 
 const COUNTS: [Count; 5] = [
     ("untracked_requests", "Requests that do not count as load, because of a limit", |at| {
@@ -404,7 +407,7 @@ impl Collector for FleetMetrics {
         }
         let bandwidth = |(key, at): &(PartitionKey, Partition)| {
             let rate = at.pool(false).fetch_bandwidth()?;
-            Some((partition_labels(key), rate.per_second as u64))
+            Some((partition_labels(key), whole(rate.per_second)))
         };
         let help = "Bytes per second that plans to fetch blocks assume; absent without fetch-plans";
         let rows = partitions.iter().filter_map(bandwidth).collect();

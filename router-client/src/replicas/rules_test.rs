@@ -23,6 +23,7 @@ fn knows(exact: u32, lag_batches: u64, age: Duration) -> Freshness {
         speculative_blocks: 0,
         device_blocks: 0,
         blocks_by_best_tier: [0; 3],
+        pool_blocks: 0,
         host_blocks: 0,
         disk_blocks: 0,
         state: if rank < exact { SourceState::Exact } else { SourceState::Gap },

@@ -26,6 +26,8 @@ pub struct TierCredits {
     pub host: f64,
     /// On local disk.
     pub disk: f64,
+    /// In a pool only: a store that several workers read.
+    pub pool: f64,
 }
 
 /// How prefill, overlap and load are weighed.
@@ -56,6 +58,8 @@ pub struct TierBlocks {
     pub host: u32,
     /// On local disk only.
     pub disk: u32,
+    /// In a pool only.
+    pub pool: u32,
 }
 
 /// One request's prices: what is the same at all workers, computed once.
@@ -119,7 +123,8 @@ pub struct Cost {
 impl Default for TierCredits {
     fn default() -> Self {
         // The documents do not distinguish tiers; these are Dynamo's defaults.
-        Self { device: 1.0, host: 0.75, disk: 0.25 }
+        // What is loaded from a pool comes at best as fast as from a local disk.
+        Self { device: 1.0, host: 0.75, disk: 0.25, pool: 0.25 }
     }
 }
 
@@ -142,10 +147,14 @@ impl CostConfig {
         check_weight(self.overlap_score_weight)?;
         let weight = self.active_prefill_weight;
         check(weight.is_finite() && weight >= 0.0, "active prefill weight", "must be at least 0")?;
-        let TierCredits { device, host, disk } = self.credits;
-        for (setting, credit) in
-            [("device credit", device), ("host credit", host), ("disk credit", disk)]
-        {
+        let TierCredits { device, host, disk, pool } = self.credits;
+        let credits = [
+            ("device credit", device),
+            ("host credit", host),
+            ("disk credit", disk),
+            ("pool credit", pool),
+        ];
+        for (setting, credit) in credits {
             check((0.0..=1.0).contains(&credit), setting, "must be between 0 and 1")?;
         }
         Ok(())
@@ -230,7 +239,7 @@ impl TierBlocks {
     /// Blocks in any tier.
     #[must_use]
     pub fn total(&self) -> u32 {
-        self.device.saturating_add(self.host).saturating_add(self.disk)
+        self.device.saturating_add(self.host).saturating_add(self.disk).saturating_add(self.pool)
     }
 
     /// Their credits together, in blocks.
@@ -239,6 +248,7 @@ impl TierBlocks {
         f64::from(self.device) * credits.device
             + f64::from(self.host) * credits.host
             + f64::from(self.disk) * credits.disk
+            + f64::from(self.pool) * credits.pool
     }
 
     /// At least so many blocks: what events have not confirmed yet is computed into device memory.
@@ -271,7 +281,7 @@ mod tests {
 
     const BLOCK: NonZeroU32 = NonZeroU32::new(16).expect("not 0");
     const NOTHING: CostInput = CostInput {
-        overlap: TierBlocks { device: 0, host: 0, disk: 0 },
+        overlap: TierBlocks { device: 0, host: 0, disk: 0, pool: 0 },
         active_prefill_tokens: 0,
         decode_blocks: 0.0,
         context_blocks: 0.0,
@@ -322,12 +332,12 @@ mod tests {
 
     #[test]
     fn blocks_count_by_their_tier() {
-        let overlap = TierBlocks { device: 4, host: 4, disk: 4 };
-        let cost = cost(CostConfig::default(), 20, &CostInput { overlap, ..input(0, 3.0) });
-        assert_eq!((cost.credited_blocks, cost.prefill_blocks, cost.total), (8.0, 12.0, 15.0));
+        let overlap = TierBlocks { device: 4, host: 4, disk: 4, pool: 4 };
+        let cost = cost(CostConfig::default(), 21, &CostInput { overlap, ..input(0, 3.0) });
+        assert_eq!((cost.credited_blocks, cost.prefill_blocks, cost.total), (9.0, 12.0, 15.0));
         assert_eq!(cost.booked_prefill_tokens(), 192);
-        assert_eq!(overlap.expecting(15), TierBlocks { device: 7, ..overlap });
-        assert_eq!(overlap.expecting(12), overlap);
+        assert_eq!(overlap.expecting(19), TierBlocks { device: 7, ..overlap });
+        assert_eq!(overlap.expecting(16), overlap);
         assert_eq!(overlap.expecting(0), overlap);
     }
 
@@ -409,6 +419,7 @@ mod tests {
             device in 0_u32..70_000,
             host in 0_u32..70_000,
             disk in 0_u32..70_000,
+            pool in 0_u32..70_000,
             active_prefill_tokens in 0_u64..1 << 40,
             decode in 0_u32..1 << 30,
             context: u32,
@@ -419,7 +430,7 @@ mod tests {
             let credits = TierCredits::default();
             let active_prefill_weight = f64::from(is_prefill_pool);
             let config = CostConfig { overlap_score_weight: weight, credits, active_prefill_weight };
-            let overlap = TierBlocks { device, host, disk };
+            let overlap = TierBlocks { device, host, disk, pool };
             let decode_blocks = f64::from(decode);
             let context_blocks = f64::from(context);
             let input = CostInput {
@@ -437,7 +448,7 @@ mod tests {
             prop_assert!(cost.booked_prefill_tokens() <= input_tokens);
             let most = decode_blocks + CONTEXT_COST * context_blocks;
             prop_assert!((0.0..=most).contains(&cost.decode_cost), "{:?}", cost);
-            let nearer = TierBlocks { device: device + 1, host, disk };
+            let nearer = TierBlocks { device: device + 1, ..overlap };
             let cheaper = prices.cost(&CostInput { overlap: nearer, ..input });
             prop_assert!(cheaper.total <= cost.total);
         }

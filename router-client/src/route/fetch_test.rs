@@ -9,7 +9,7 @@ const GIGABYTE: Rate = Rate { per_second: 1e9, is_measured: true };
 const SLOW: Rate = Rate { per_second: 1_600.0, is_measured: true };
 
 fn holder(worker: usize, host: u32, disk: u32) -> Holder {
-    let blocks = TierBlocks { device: 0, host, disk };
+    let blocks = TierBlocks { host, disk, ..TierBlocks::default() };
     Holder { candidate: worker, worker, blocks, block_bytes: BYTES }
 }
 
@@ -98,7 +98,7 @@ fn a_plan_stays_within_the_limits_of_a_call() {
     let fetch = long.plan(&fetcher(0, 10)).expect("a plan");
     assert_eq!((fetch.first_block, fetch.blocks), (10, most));
     // Each holds one block more than the one before it.
-    let steps = (1..=12).map(|at| holder(at, 13 - at as u32, 90 * (at as u32 - 1)));
+    let steps = (1..=12_usize).zip(0_u32..).map(|(at, before)| holder(at, 12 - before, 90 * before));
     let fetch = planner(2_000, steps).plan(&fetcher(0, 0)).expect("a plan");
     assert!(fetch.segments().len() <= FETCH_PEERS_MAX, "{fetch:?}");
     // No more than what arrives in 10 s.
@@ -140,7 +140,7 @@ prop_compose! {
     ) -> Holder {
         let block_bytes = if is_other_size { 2 * BYTES } else { BYTES };
         // Workers of two ranks each.
-        let blocks = TierBlocks { device: 0, host, disk };
+        let blocks = TierBlocks { host, disk, ..TierBlocks::default() };
         Holder { candidate, worker: candidate / 2, blocks, block_bytes }
     }
 }
@@ -167,7 +167,7 @@ proptest! {
             at.blocks.host = at.blocks.host.min(query_blocks);
             at.blocks.disk = at.blocks.disk.min(query_blocks - at.blocks.host);
         }
-        let credits = TierCredits { device: 1.0, host: host_credit, disk: disk_credit };
+        let credits = TierCredits { host: host_credit, disk: disk_credit, ..TierCredits::default() };
         let bandwidth = Rate { per_second: bandwidth, is_measured: true };
         let size = (query_blocks, BLOCK);
         let planner = FetchPlanner::new(size, &credits, bandwidth, holders.clone(), turn);

@@ -90,8 +90,9 @@ impl TrustConfig {
         };
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share")]
         let part = |blocks: u32| (f64::from(blocks) * share) as u32;
-        let TierBlocks { device, host, disk } = reported;
-        let credited = TierBlocks { device: part(device), host: part(host), disk: part(disk) };
+        let TierBlocks { device, host, disk, pool } = reported;
+        let (device, host, disk, pool) = (part(device), part(host), part(disk), part(pool));
+        let credited = TierBlocks { device, host, disk, pool };
         debug_assert!(credited.total() <= reported.total(), "{credited:?} of {reported:?}");
         credited
     }
@@ -134,10 +135,10 @@ mod tests {
         assert_eq!(of(SourceState::Cold, true), Trust::Unknown);
         let restoring = Freshness { is_restoring: true, ..FRESH };
         assert_eq!(config.judge(&restoring), Trust::Behind);
-        let blocks = TierBlocks { device: 8, host: 5, disk: 1 };
+        let blocks = TierBlocks { device: 8, host: 5, disk: 1, pool: 3 };
         let credited = |trust| config.credited(blocks, trust);
         assert_eq!(credited(Trust::Full), blocks);
-        assert_eq!(credited(Trust::Behind), TierBlocks { device: 4, host: 2, disk: 0 });
+        assert_eq!(credited(Trust::Behind), TierBlocks { device: 4, host: 2, disk: 0, pool: 1 });
         assert_eq!(credited(Trust::Unknown), TierBlocks::default());
     }
 

@@ -47,13 +47,13 @@ fn state(fetch: Option<FetchConfig>) -> State {
 /// What each of these workers holds in host memory, and in device memory besides.
 fn overlaps(held: &[(&str, u32, u32)]) -> Overlaps {
     let by_rank = held.iter().map(|(name, host, device)| {
-        let blocks = TierBlocks { device: *device, host: *host, disk: 0 };
+        let blocks = TierBlocks { device: *device, host: *host, ..TierBlocks::default() };
         (key(name), Held { blocks, trust: Trust::Full })
     });
     let below_device = held
         .iter()
         .filter(|(_, host, _)| *host > 0)
-        .map(|(name, host, _)| (key(name), TierBlocks { device: 0, host: *host, disk: 0 }));
+        .map(|(name, host, _)| (key(name), TierBlocks { host: *host, ..TierBlocks::default() }));
     Overlaps {
         by_rank: by_rank.collect(),
         below_device: below_device.collect(),
@@ -126,8 +126,7 @@ fn without_agent_holder_or_answer_there_is_a_reason() {
 #[test]
 fn a_worker_that_can_fetch_gets_what_it_would_not_get() {
     let held = overlaps(&[("a", 0, 100)]);
-    let mut held_below = overlaps(&[("a", 100, 0)]);
-    held_below.by_rank = held.by_rank.clone();
+    let held_below = Overlaps { by_rank: held.by_rank, ..overlaps(&[("a", 100, 0)]) };
     let chosen = |fetch| {
         let mut state = state(fetch);
         let busy = choose(&mut state, 60, &overlaps(&[]), &pinned("a"));

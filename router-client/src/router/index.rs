@@ -1,6 +1,6 @@
 use crate::client::IndexerClient;
 use crate::error::ClientError;
-use crate::overlap::{Answer, Overlap};
+use crate::overlap::{Answer, Overlap, PoolState};
 use crate::prompt::HashedPrompt;
 use crate::route::{Freshness, TierBlocks, Trust, TrustConfig};
 use crate::sharded::ShardedClient;
@@ -142,14 +142,18 @@ impl Overlaps {
 
     fn answered(answer: Answer, config: &TrustConfig, elapsed: Duration) -> Self {
         let below_device = below_device(&answer, config, false);
-        let Answer { overlaps, missing_shards, restoring, .. } = answer;
+        let Answer { overlaps, missing_shards, restoring, pools, .. } = answer;
+        let pool_trust = pool_trust(&pools, &restoring, config);
         let (mut holding_ranks, mut distrusted_ranks) = (0, 0);
         let by_rank = overlaps.into_iter().map(|at| {
             let trust = judge(&at, &restoring, config);
             let [device, host, disk] = at.blocks_by_best_tier;
             holding_ranks += usize::from(at.blocks > 0);
             distrusted_ranks += usize::from(trust != Trust::Full && at.blocks > 0);
-            let credited = config.credited(TierBlocks { device, host, disk }, trust);
+            let own = TierBlocks { device, host, disk, pool: 0 };
+            let of_pools = TierBlocks { pool: at.pool_blocks, ..TierBlocks::default() };
+            let pool = config.credited(of_pools, pool_trust).pool;
+            let credited = TierBlocks { pool, ..config.credited(own, trust) };
             // What placements announce is expected in device memory.
             (at.worker, Held { blocks: credited.expecting(at.speculative_blocks), trust })
         });
@@ -170,7 +174,7 @@ fn judge(at: &Overlap, restoring: &[WorkerId], config: &TrustConfig) -> Trust {
 }
 
 /// What trusted ranks hold in host memory or on disk. `is_all` says that the answer is about these tiers alone. If not, blocks
-/// that are perhaps in device memory only are in `device`: where there are any, the others may not be leading ones.
+/// that are perhaps in device memory or a pool only are in `device`: where there are any, the others may not be leading ones.
 fn below_device(
     answer: &Answer,
     config: &TrustConfig,
@@ -181,14 +185,28 @@ fn below_device(
     let blocks = |at: &Overlap| {
         let (all, host) = (at.blocks, at.host_blocks.min(at.blocks));
         let [device, ..] = at.blocks_by_best_tier;
-        let is_known = is_all || device == 0 || host == all || at.disk_blocks >= all;
+        let elsewhere = device + at.pool_blocks;
+        let is_known = is_all || elsewhere == 0 || host == all || at.disk_blocks >= all;
         let blocks = match is_known {
-            true => TierBlocks { device: 0, host, disk: all - host },
-            false => TierBlocks { device, ..TierBlocks::default() },
+            true => TierBlocks { host, disk: all - host, ..TierBlocks::default() },
+            false => TierBlocks { device: elsewhere, ..TierBlocks::default() },
         };
         (at.worker.clone(), blocks)
     };
     answer.overlaps.iter().filter(is_below).filter(is_trusted).map(blocks).collect()
+}
+
+/// How far what pools hold can be trusted: as far as the least of them. A pool outlives its sources, so it is never unknown.
+fn pool_trust(pools: &[PoolState], restoring: &[WorkerId], config: &TrustConfig) -> Trust {
+    let judge = |at: &PoolState| {
+        config.judge(&Freshness {
+            state: at.state,
+            is_connected: at.connected,
+            is_restoring: restoring.contains(&at.pool),
+            verified_age: at.verified_age,
+        })
+    };
+    pools.iter().map(judge).max().unwrap_or_default().min(Trust::Behind)
 }
 
 #[cfg(test)]
@@ -209,6 +227,7 @@ mod tests {
             host_blocks: 4,
             disk_blocks: 0,
             blocks_by_best_tier: [8, 2, 0],
+            pool_blocks: 0,
             state,
             applied: None,
             lag_batches: 0,
@@ -237,7 +256,7 @@ mod tests {
         ];
         let answer = Answer { overlaps, ..Answer::default() };
         let below = below_device(&answer, &TrustConfig::default(), false);
-        let below = below.iter().map(|(key, TierBlocks { device, host, disk })| {
+        let below = below.iter().map(|(key, TierBlocks { device, host, disk, .. })| {
             (key.worker.as_str(), [*device, *host, *disk])
         });
         assert_eq!(
@@ -253,7 +272,7 @@ mod tests {
         let overlaps = vec![Overlap { blocks: 4, ..at("unclear", [4, 2], [3, 1, 0]) }];
         let answer = Answer { overlaps, ..Answer::default() };
         let below = below_device(&answer, &TrustConfig::default(), true);
-        assert_eq!(below[0].1, TierBlocks { device: 0, host: 4, disk: 0 });
+        assert_eq!(below[0].1, TierBlocks { host: 4, ..TierBlocks::default() });
     }
 
     #[test]
@@ -269,7 +288,7 @@ mod tests {
         let answer = Answer { overlaps, restoring, missing_shards: vec![3], ..Answer::default() };
         let found = Overlaps::answered(answer, &TrustConfig::default(), Duration::ZERO);
         let credited = found.by_rank.iter().map(|(key, at)| {
-            let TierBlocks { device, host, disk } = at.blocks;
+            let TierBlocks { device, host, disk, .. } = at.blocks;
             (key.worker.as_str(), [device, host, disk], at.trust)
         });
         assert_eq!(
@@ -289,5 +308,30 @@ mod tests {
             panic!("{:?}", found.index_use)
         };
         assert_eq!((missing_shards, holding_ranks, distrusted_ranks), (vec![3], 5, 4));
+    }
+
+    /// What a pool has is credited as far as the pool can be trusted, whatever is known of the worker.
+    #[test]
+    fn blocks_of_pools_are_credited_by_the_state_of_the_pools() {
+        let shared = |state, connected| {
+            let own = held("w", SourceState::Gap, true);
+            let overlaps = vec![Overlap { blocks: 20, pool_blocks: 10, ..own }];
+            let pool = PoolState {
+                pool: id("p"),
+                held_blocks: 10,
+                state,
+                connected,
+                lag_batches: 0,
+                verified_age: Some(Duration::ZERO),
+            };
+            let answer = Answer { overlaps, pools: vec![pool], ..Answer::default() };
+            let found = Overlaps::answered(answer, &TrustConfig::default(), Duration::ZERO);
+            found.by_rank[0].1.blocks
+        };
+        let own = TierBlocks { device: 4, host: 1, disk: 0, pool: 10 };
+        assert_eq!(shared(SourceState::Exact, true), own);
+        assert_eq!(shared(SourceState::Gap, true), TierBlocks { pool: 5, ..own });
+        // Its only source is gone: the blocks are still there.
+        assert_eq!(shared(SourceState::CatchingUp, false), TierBlocks { pool: 5, ..own });
     }
 }

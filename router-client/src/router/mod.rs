@@ -119,7 +119,7 @@ impl Router {
         hints: &Hints,
     ) -> Result<Reservation, RouteError> {
         // A rank that the answer left out would count as holding nothing.
-        let all = Prompt { minimum_overlap_blocks: 1, top_k: 0, ..*prompt };
+        let all = Prompt { minimum_overlap_blocks: 1, top_k: 0, shared: true, ..*prompt };
         self.select_hashed(&all.hashed(), hints).await
     }
 
@@ -157,7 +157,7 @@ impl Router {
                     drop(place);
                     self.shared.record(prompt, &decision.worker);
                     let (choosing, index_use) = (begin.elapsed(), overlaps.index_use);
-                    let choice = Choice { decision, index_use, queued, choosing };
+                    let choice = Choice { decision: *decision, index_use, queued, choosing };
                     return Ok(Reservation::new(Arc::clone(&self.shared), key, choice));
                 }
                 Outcome::Wait(mut waiting) => {

@@ -33,6 +33,7 @@ fn prompt(blocks: u64) -> HashedPrompt {
         local_hashes: (0..blocks).collect(),
         minimum_overlap_blocks: 1,
         top_k: 0,
+        shared: false,
     }
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Shared {
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// It goes to a rank, and counts as load there.
-    Placed(RequestKey, Decision),
+    Placed(RequestKey, Box<Decision>),
     /// It waits.
     Wait(Place),
 }
@@ -95,7 +95,7 @@ impl Shared {
             return Ok(Outcome::Wait(place));
         }
         let (key, decision) = state.place(pending, overlaps, now)?;
-        Ok(Outcome::Placed(key, decision))
+        Ok(Outcome::Placed(key, Box::new(decision)))
     }
 
     pub(super) fn mark_prefill_completed(&self, key: &RequestKey) -> Update {

@@ -399,8 +399,8 @@ impl State {
             let is_ejected = |key: &_| outliers.is_some_and(|at| at.is_ejected(key, now));
             let holders = workers.serving(&overlaps.below_device, is_ejected);
             // Requests with other blocks begin with other holders.
-            let turn = chain.first().map_or(0, |first| first.0 as usize);
-            let planner = FetchPlanner::new(size, credits, bandwidth, holders, turn);
+            let turn = chain.first().and_then(|first| usize::try_from(first.0).ok());
+            let planner = FetchPlanner::new(size, credits, bandwidth, holders, turn.unwrap_or(0));
             Plans { planner, config }
         });
         let plans = plans.filter(|_| matches!(overlaps.index_use, IndexUse::Answered { .. }));

@@ -12,8 +12,8 @@ use kvasir_proto::types::{
     WorkerId,
 };
 use rules::{
-    Announcer, Names, drop_copies_of, held_along_path, held_by_name, leading, parked, remove_name,
-    store_name, stored,
+    Announcer, Leading, Names, drop_copies_of, held_along_path, held_by_name, leading, parked,
+    remove_name, store_name, stored,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,6 +58,17 @@ pub struct Question {
     pub workers: Option<Vec<WorkerId>>,
     /// Ranks with fewer blocks are left out.
     pub minimum_overlap: u32,
+    /// Whether what the pools hold counts that a worker reads.
+    pub shared: bool,
+}
+
+/// Which workers are pools, and which pools the others read.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Roles {
+    /// They are no candidates.
+    pub pools: BTreeSet<WorkerId>,
+    /// What each worker reads, sorted; not all of it need be a pool, or known.
+    pub reads: BTreeMap<WorkerId, Vec<WorkerId>>,
 }
 
 /// The blocks of a query, in one of two forms.
@@ -67,6 +78,31 @@ pub enum QuestionKey {
     Locals(Vec<LocalHash>),
     /// By the engine's names.
     Names(Vec<BlockName>),
+}
+
+impl QuestionKey {
+    /// Number of blocks.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::Locals(locals) => locals.len(),
+            Self::Names(names) => names.len(),
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// For each block, the tiers in which these records hold it.
+    fn held(&self, names: &Names) -> Vec<TierSet> {
+        match self {
+            Self::Locals(query) => held_along_path(names, query),
+            Self::Names(query) => held_by_name(names, query),
+        }
+    }
 }
 
 /// Overlap of one worker rank with a query.
@@ -82,6 +118,8 @@ pub struct Found {
     pub by_tier: [u32; Tier::COUNT],
     /// How many of them have it as their best requested tier.
     pub by_best_tier: [u32; Tier::COUNT],
+    /// How many of them only pools hold.
+    pub pool_blocks: u32,
 }
 
 /// Key of one record of a dump.
@@ -136,13 +174,19 @@ pub struct Oracle {
     limits: OracleLimits,
     workers: BTreeMap<WorkerId, Worker>,
     sources_added: SourceNo,
+    roles: Roles,
 }
 
 impl Oracle {
     /// An empty index.
     #[must_use]
     pub fn new(limits: OracleLimits) -> Self {
-        Self { limits, workers: BTreeMap::new(), sources_added: 0 }
+        Self { limits, workers: BTreeMap::new(), sources_added: 0, roles: Roles::default() }
+    }
+
+    /// From now on these workers are pools, and the others read these.
+    pub fn set_roles(&mut self, roles: Roles) {
+        self.roles = roles;
     }
 
     /// Adds a source, and its worker and rank if they are new.
@@ -263,14 +307,17 @@ impl Oracle {
             if question.workers.as_ref().is_some_and(|only| !only.contains(id)) {
                 continue;
             }
+            if self.roles.pools.contains(id) {
+                continue;
+            }
+            let in_pools = self.held_in_pools(id, question);
             for (&rank, names) in &worker.ranks {
-                let held = match &question.key {
-                    QuestionKey::Locals(query) => held_along_path(names, query),
-                    QuestionKey::Names(query) => held_by_name(names, query),
-                };
-                let (blocks, by_tier, by_best_tier) = leading(&held, question.tiers);
+                let held = question.key.held(names);
+                let leading = leading(&held, &in_pools, question.tiers);
+                let Leading { blocks, by_tier, by_best_tier, pool_blocks } = leading;
                 if blocks >= question.minimum_overlap {
-                    answer.push(Found { worker: id.clone(), rank, blocks, by_tier, by_best_tier });
+                    let worker = id.clone();
+                    answer.push(Found { worker, rank, blocks, by_tier, by_best_tier, pool_blocks });
                 }
             }
         }
@@ -278,6 +325,21 @@ impl Oracle {
             b.blocks.cmp(&a.blocks).then(a.worker.cmp(&b.worker)).then(a.rank.cmp(&b.rank))
         });
         answer
+    }
+
+    /// For each block of a question, whether a pool holds it that a worker reads; never, unless the question asks for that.
+    fn held_in_pools(&self, worker: &WorkerId, question: &Question) -> Vec<bool> {
+        let mut held = vec![false; question.key.len()];
+        let reads = self.roles.reads.get(worker).into_iter().flatten();
+        for pool in reads.filter(|id| question.shared && self.roles.pools.contains(*id)) {
+            let ranks = self.workers.get(pool).into_iter().flat_map(|pool| pool.ranks.values());
+            for names in ranks {
+                for (held, tiers) in held.iter_mut().zip(question.key.held(names)) {
+                    *held |= !tiers.is_empty();
+                }
+            }
+        }
+        held
     }
 
     /// Everything a worker holds, of one rank or of all.

@@ -240,22 +240,32 @@ pub(super) fn held_by_name(names: &Names, query: &[BlockName]) -> Vec<TierSet> {
 /// Blocks by tier.
 type ByTier = [u32; Tier::COUNT];
 
-/// Leading blocks that are held in a requested tier, how many of them in each requested tier, and how many of them in no
-/// better one.
-pub(super) fn leading(held: &[TierSet], asked: TierSet) -> (u32, ByTier, ByTier) {
-    let mut blocks = 0;
-    let (mut by_tier, mut by_best_tier) = ([0; Tier::COUNT], [0; Tier::COUNT]);
-    for tiers in held {
+/// The leading blocks of a query that are held.
+#[derive(Default)]
+pub(super) struct Leading {
+    pub(super) blocks: u32,
+    /// How many of them in each requested tier,
+    pub(super) by_tier: ByTier,
+    /// how many of them in no better one,
+    pub(super) by_best_tier: ByTier,
+    /// and how many in none, but in a pool.
+    pub(super) pool_blocks: u32,
+}
+
+/// Leading blocks that are held in a requested tier or in a pool.
+pub(super) fn leading(held: &[TierSet], in_pools: &[bool], asked: TierSet) -> Leading {
+    let mut leading = Leading::default();
+    for (tiers, &in_pool) in held.iter().zip(in_pools) {
         let hits = Tier::ALL.map(|tier| asked.contains(tier) && tiers.contains(tier));
-        if hits == [false; Tier::COUNT] {
-            break;
+        match hits.iter().position(|hit| *hit) {
+            Some(best) => leading.by_best_tier[best] += 1,
+            None if in_pool => leading.pool_blocks += 1,
+            None => break,
         }
-        blocks += 1;
-        for (count, hit) in by_tier.iter_mut().zip(hits) {
+        leading.blocks += 1;
+        for (count, hit) in leading.by_tier.iter_mut().zip(hits) {
             *count += u32::from(hit);
         }
-        let best = hits.iter().position(|hit| *hit).expect("one of them");
-        by_best_tier[best] += 1;
     }
-    (blocks, by_tier, by_best_tier)
+    leading
 }

@@ -12,6 +12,7 @@
 
 mod chaos;
 mod fleet;
+mod roles;
 
 use kvasir_proto::types::{BlockName, CopyMode, DpRank, KvEvent, Tier, WorkerId};
 use rand::{Rng, SeedableRng, seq::IndexedRandom};

@@ -65,14 +65,17 @@ impl Feed {
         }
         let locals: Vec<_> = names.iter().map(|&name| LocalHash(name)).collect();
         let key = QueryKey::Locals(&locals);
-        index.find(Query { key, tiers: TierSet::ALL, workers: None, minimum_overlap: 1 }, scratch);
+        index.find(
+            Query { key, tiers: TierSet::ALL, workers: None, minimum_overlap: 1, shared: None },
+            scratch,
+        );
         let mut held = vec![TierBlocks::default(); sources.len()];
         for found in scratch.matches() {
             let holder = index.holder(found.holder).context("a holder that is not there")?;
             let engine = sources.iter().position(|source| source.worker == *holder.worker());
             if let Some(blocks) = engine.and_then(|engine| held.get_mut(engine)) {
                 let [device, host, disk] = found.by_best_tier;
-                *blocks = TierBlocks { device, host, disk };
+                *blocks = TierBlocks { device, host, disk, pool: 0 };
             }
         }
         Ok(held)

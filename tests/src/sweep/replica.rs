@@ -298,8 +298,8 @@ impl Pool {
         let per_second = TOKEN_BYTES as f64 * SECOND as f64 / model.token.max(1) as f64;
         let bandwidth = Rate { per_second, is_measured: true };
         let holder = |member: &Member| {
-            let TierBlocks { device, host, disk } = *asked.held.get(member.engine)?;
-            let blocks = TierBlocks { device: 0, host: device + host, disk };
+            let TierBlocks { device, host, disk, .. } = *asked.held.get(member.engine)?;
+            let blocks = TierBlocks { host: device + host, disk, ..TierBlocks::default() };
             let (worker, block_bytes) = (member.engine, self.block_bytes());
             Some(Holder { candidate: member.engine, worker, blocks, block_bytes })
         };

@@ -50,6 +50,7 @@ pub fn config(indexers: Vec<String>) -> AgentConfig {
         sources: SourcesConfig::default(),
         blocks: None,
         indexers,
+        pool_indexers: Vec::new(),
         dialer: Dialer::default(),
         broker: None,
         zmq: None,

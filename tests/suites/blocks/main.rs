@@ -9,6 +9,7 @@ mod kept;
 mod lost;
 mod peers;
 mod place;
+mod pools;
 mod refusals;
 mod restart;
 mod saved;

@@ -115,7 +115,7 @@ async fn what_host_memory_has_no_room_for_comes_back_from_the_disk() -> Result<(
     Ok(())
 }
 
-/// The volume takes what the disk has no room for, and the index is not told of it: it is no worker's.
+/// The volume takes what the disk has no room for. The index counts that as the pool's, not as the worker's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_disk_has_no_room_for_comes_back_from_the_volume() -> Result<()> {
     let volume = tempfile::tempdir()?;

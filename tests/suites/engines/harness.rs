@@ -107,6 +107,7 @@ impl Fleet {
             sources: SourcesConfig { relays: vec![relay], ..SourcesConfig::default() },
             blocks: None,
             indexers: vec![format!("http://{}", self.server.addresses.grpc)],
+            pool_indexers: Vec::new(),
             dialer: Dialer::default(),
             broker: None,
             zmq: None,

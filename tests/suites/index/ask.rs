@@ -37,7 +37,8 @@ fn question(oracle: &Oracle, rng: &mut ScriptRng) -> Question {
         _ => rng.random_range(0..=length as u32 + 1),
     };
     let workers = rng.random_bool(0.3).then(|| filter(oracle, rng));
-    Question { key, tiers, workers, minimum_overlap }
+    let shared = rng.random_bool(0.5);
+    Question { key, tiers, workers, minimum_overlap, shared }
 }
 
 fn filter(oracle: &Oracle, rng: &mut ScriptRng) -> Vec<WorkerId> {

@@ -79,7 +79,7 @@ impl<S: Subject> Index for Stage<S> {
     }
 
     fn answer(&mut self, key: QuestionKey, tiers: TierSet) -> Vec<(String, DpRank, u32, [u32; 3])> {
-        let question = Question { key, tiers, workers: None, minimum_overlap: 1 };
+        let question = Question { key, tiers, workers: None, minimum_overlap: 1, shared: false };
         let found = self.subject.find(&question).expect("sound");
         let lines = found.into_iter();
         lines.map(|at| (at.worker.to_string(), at.rank, at.blocks, at.by_tier)).collect()

@@ -4,7 +4,7 @@ use crate::dumps::most_of_one_rank;
 use crate::subject::{DumpedRecord, DumpedTail, Piece, RankSizes, Refusal, Sizes, Subject};
 use kvasir_proto::types::{BlockCounts, CopyMode, DpRank, KvEvent, Tier, TierSet, WorkerId};
 use kvasir_tests::{
-    oracle::{Found, Held, Oracle, OracleLimits, Question, SourceNo},
+    oracle::{Found, Held, Oracle, OracleLimits, Question, Roles, SourceNo},
     script::{ScriptLimits, SourceSpec},
 };
 use std::collections::BTreeMap;
@@ -31,10 +31,14 @@ pub enum Fault {
     DumpIsOld,
     RemovalKeepsLastName,
     LongEventsLoseTheirEnd,
+    PoolsAreCandidates,
+    PoolsAreNotRead,
+    AllReadAllPools,
+    PoolsDoNotChange,
 }
 
 impl Fault {
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 22] = [
         Self::CountsAlways,
         Self::CountsNever,
         Self::UnknownParentIsRoot,
@@ -53,6 +57,10 @@ impl Fault {
         Self::DumpIsOld,
         Self::RemovalKeepsLastName,
         Self::LongEventsLoseTheirEnd,
+        Self::PoolsAreCandidates,
+        Self::PoolsAreNotRead,
+        Self::AllReadAllPools,
+        Self::PoolsDoNotChange,
     ];
 }
 
@@ -63,6 +71,7 @@ pub struct Double {
     specs: BTreeMap<SourceNo, SourceSpec>,
     /// Clears and sweeps of each worker so far; each aborts its dumps.
     sweeps: BTreeMap<WorkerId, u64>,
+    has_roles: bool,
 }
 
 pub struct DoubleScan {
@@ -81,7 +90,8 @@ impl Double {
             rank_parked_max: limits.rank_parked_max + more(Fault::OneMoreParked),
         });
         let dirty_names_max = limits.dirty_names_max;
-        Self { oracle, fault, dirty_names_max, specs: BTreeMap::new(), sweeps: BTreeMap::new() }
+        let (specs, sweeps) = (BTreeMap::new(), BTreeMap::new());
+        Self { oracle, fault, dirty_names_max, specs, sweeps, has_roles: false }
     }
 
     fn is(&self, fault: Fault) -> bool {
@@ -151,6 +161,24 @@ impl Double {
 impl Subject for Double {
     type Source = SourceNo;
     type Scan = DoubleScan;
+
+    fn set_roles(&mut self, roles: &Roles) {
+        if self.is(Fault::PoolsDoNotChange) && self.has_roles {
+            return;
+        }
+        self.has_roles = true;
+        let mut roles = roles.clone();
+        match self.fault {
+            Fault::PoolsAreCandidates => roles.pools.clear(),
+            Fault::PoolsAreNotRead => roles.reads.clear(),
+            Fault::AllReadAllPools => {
+                let all: Vec<_> = roles.pools.iter().cloned().collect();
+                roles.reads.values_mut().for_each(|reads| reads.clone_from(&all));
+            }
+            _ => {}
+        }
+        self.oracle.set_roles(roles);
+    }
 
     fn add_source(&mut self, spec: &SourceSpec) -> Result<SourceNo, String> {
         if self.specs.values().any(|known| known == spec) {

@@ -144,6 +144,7 @@ impl Pair {
                 },
                 workers: None,
                 minimum_overlap: 1,
+                shared: false,
             };
             let (mine, expected) = (self.live.find(&question)?, self.oracle.find(&question));
             if mine != expected {

@@ -6,11 +6,11 @@ use crate::{
 };
 use kvasir_index::{
     Cleared, DumpRecord, DumpScan, DumpTail, Index, IndexError, Limits, Query, QueryKey, Scratch,
-    Shed, SourceId, Stats,
+    SharedBlocks, Shed, SourceId, Stats,
 };
 use kvasir_proto::types::{BlockCounts, DpRank, KvEvent, WorkerId};
 use kvasir_tests::{
-    oracle::{Found, Held, OracleStats, Question, QuestionKey},
+    oracle::{Found, Held, OracleStats, Question, QuestionKey, Roles},
     script::{ScriptLimits, SourceSpec},
 };
 use std::collections::BTreeMap;
@@ -18,6 +18,8 @@ use std::collections::BTreeMap;
 pub struct Live {
     index: Index,
     scratch: Scratch,
+    shared: SharedBlocks,
+    roles: Roles,
     /// Whether of every second source digests are kept, which take more than all the rest.
     keeps_digests: bool,
     added: u64,
@@ -30,7 +32,8 @@ impl Live {
 
     pub fn with(limits: Limits) -> Self {
         let (index, scratch) = (Index::new(limits), Scratch::default());
-        Self { index, scratch, keeps_digests: false, added: 0 }
+        let (shared, roles) = (SharedBlocks::default(), Roles::default());
+        Self { index, scratch, shared, roles, keeps_digests: false, added: 0 }
     }
 
     pub const fn index(&mut self) -> &mut Index {
@@ -100,9 +103,28 @@ pub fn ranks(index: &Index) -> RankSizes {
     sizes.collect()
 }
 
+/// Gives the workers of an index the roles for which `is_here` accepts them, in the place of what they were.
+pub fn set_roles(
+    index: &mut Index,
+    (before, now): (&Roles, &Roles),
+    is_here: impl Fn(&WorkerId) -> bool,
+) {
+    let had_roles = before.pools.iter().chain(before.reads.keys());
+    had_roles.filter(|worker| is_here(worker)).for_each(|worker| index.forget_roles(worker));
+    now.pools.iter().filter(|worker| is_here(worker)).for_each(|pool| index.set_pool(pool));
+    for (worker, pools) in now.reads.iter().filter(|(worker, _)| is_here(worker)) {
+        index.set_reads(worker, pools);
+    }
+}
+
 impl Subject for Live {
     type Source = SourceId;
     type Scan = DumpScan;
+
+    fn set_roles(&mut self, roles: &Roles) {
+        let before = std::mem::replace(&mut self.roles, roles.clone());
+        set_roles(&mut self.index, (&before, roles), |_| true);
+    }
 
     fn add_source(&mut self, spec: &SourceSpec) -> Result<SourceId, String> {
         let SourceSpec { worker, name, rank, copy_mode } = spec;
@@ -149,11 +171,16 @@ impl Subject for Live {
             QuestionKey::Locals(locals) => QueryKey::Locals(locals),
             QuestionKey::Names(names) => QueryKey::Names(names),
         };
+        self.shared.begin(question.key.len());
+        if question.shared && !self.index.add_shared(key, &mut self.shared, || true) {
+            return Err("nobody gave it up".to_owned());
+        }
         let query = Query {
             key,
             tiers: question.tiers,
             workers: question.workers.as_deref(),
             minimum_overlap: question.minimum_overlap,
+            shared: question.shared.then_some(&self.shared),
         };
         self.index.find(query, &mut self.scratch);
         let found = self.scratch.matches().iter().map(|at| {
@@ -164,6 +191,7 @@ impl Subject for Live {
                 blocks: at.blocks,
                 by_tier: at.by_tier,
                 by_best_tier: at.by_best_tier,
+                pool_blocks: at.pool_blocks,
             })
         });
         found.collect()

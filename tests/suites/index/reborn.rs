@@ -10,7 +10,7 @@ use kvasir_index::{ChangeLimits, DumpScan, Index, Limits, Restore, Restored, She
 use kvasir_proto::types::{BlockCounts, DpRank, KvEvent, WorkerId};
 use kvasir_tests::{
     image_store::{Loss, StoredImages},
-    oracle::{Found, Question},
+    oracle::{Found, Question, Roles},
     script::{ScriptLimits, ScriptRng, SourceSpec},
 };
 use rand::{Rng, SeedableRng, seq::SliceRandom};
@@ -77,6 +77,7 @@ pub struct Reborn {
     pub kept: BTreeMap<WorkerId, StoredImages>,
     scans: usize,
     rng: ScriptRng,
+    roles: Roles,
     /// Of 100 calls, before how many an image is taken and a restore is done.
     images_percent: u32,
     restores_percent: u32,
@@ -101,6 +102,7 @@ impl Reborn {
             kept: BTreeMap::new(),
             scans: 0,
             rng: ScriptRng::seed_from_u64(0),
+            roles: Roles::default(),
             images_percent: 0,
             restores_percent: 0,
             loss,
@@ -126,9 +128,15 @@ impl Reborn {
                 let few = |rng: &mut ScriptRng| rng.random_range(0..4);
                 let (pages_max, names_max) = (few(&mut self.rng), few(&mut self.rng));
                 self.limits.changes = Some(ChangeLimits { pages_max, names_max });
-                self.live = Live::with(self.limits);
+                self.begin_again();
             }
         }
+    }
+
+    /// An empty index. What workers are is registered before their blocks come.
+    fn begin_again(&mut self) {
+        self.live = Live::with(self.limits);
+        self.live.set_roles(&self.roles);
     }
 
     fn called(&mut self, what: &impl std::fmt::Debug) -> Result<(), String> {
@@ -222,7 +230,7 @@ impl Reborn {
         let mut workers = self.workers();
         workers.shuffle(&mut self.rng);
         if self.rng.random_bool(0.5) {
-            self.live = Live::with(self.limits);
+            self.begin_again();
             self.tried.indexes += 1;
         } else {
             workers.truncate(1);
@@ -318,6 +326,11 @@ pub fn restore(
 impl Subject for Reborn {
     type Source = usize;
     type Scan = DumpScan;
+
+    fn set_roles(&mut self, roles: &Roles) {
+        self.roles = roles.clone();
+        self.live.set_roles(roles);
+    }
 
     fn add_source(&mut self, spec: &SourceSpec) -> Result<usize, String> {
         // Of this call errors may be expected, so nothing that can fail happens before.

@@ -40,6 +40,8 @@ pub struct Seen {
     pub dumps_finished: u64,
     pub dumps_aborted: u64,
     pub dump_tail_records: u64,
+    /// Blocks of answers that only pools hold.
+    pub pool_blocks: u64,
 }
 
 impl Seen {
@@ -54,6 +56,7 @@ impl Seen {
         self.dumps_finished += other.dumps_finished;
         self.dumps_aborted += other.dumps_aborted;
         self.dump_tail_records += other.dump_tail_records;
+        self.pool_blocks += other.pool_blocks;
     }
 }
 
@@ -73,6 +76,10 @@ pub fn run<S: Subject>(script: &Script, make: impl Fn() -> S) -> Result<Seen, Fa
     for (index, step) in script.steps.iter().enumerate() {
         let compared =
             script.family != Family::Large || step.id.is_multiple_of(LARGE_COMPARED_EVERY);
+        if let Some(roles) = script.roles(step.id) {
+            run.subject.set_roles(&roles);
+            run.oracle.set_roles(roles);
+        }
         let outcome = run.step(step);
         let outcome = outcome.and_then(|()| if compared { run.compare(step.id) } else { Ok(()) });
         outcome.map_err(|message| Failure { step: Some(index), message })?;
@@ -223,6 +230,8 @@ impl<'a, S: Subject> Run<'a, S> {
                 self.subject.validate()?;
                 for mut question in self.questions(step) {
                     question.workers = Some(others.clone());
+                    // What it holds may be others', too, if it is a pool.
+                    question.shared = false;
                     self.ask(&question)?;
                 }
             }
@@ -239,6 +248,7 @@ impl<'a, S: Subject> Run<'a, S> {
         let expected = self.oracle.find(question);
         let best = expected.first().map_or(0, |found| found.blocks);
         self.seen.questions += 1;
+        self.seen.pool_blocks += expected.iter().map(|at| u64::from(at.pool_blocks)).sum::<u64>();
         self.seen.hits += u64::from(best > 0);
         self.seen.longest_hit = self.seen.longest_hit.max(best);
         let answer = self.subject.find(question)?;

@@ -14,10 +14,10 @@ use kvasir_index::{DumpScan, DumpTail, Index, Shed, SourceId};
 use kvasir_proto::{
     convert::{FindAnswer, FindQuery, QueryInput, WorkerMatch},
     hash::bucket,
-    types::{BlockCounts, DpRank, KvEvent, PartitionKey, WorkerId},
+    types::{BlockCounts, DpRank, HolderKind, KvEvent, PartitionKey, WorkerId},
 };
 use kvasir_tests::{
-    oracle::{Found, Oracle, OracleStats, Question, QuestionKey},
+    oracle::{Found, Oracle, OracleStats, Question, QuestionKey, Roles},
     script::{ScriptLimits, SourceSpec},
 };
 use prometheus_client::registry::Registry;
@@ -30,6 +30,7 @@ pub struct Sharded {
     partitions: Arc<Partitions>,
     partition: Arc<Partition>,
     finder: Finder,
+    roles: Roles,
 }
 
 /// A source: its shard, and its id there.
@@ -49,7 +50,7 @@ impl Sharded {
         let partition = partitions.get_or_create(&key, BLOCK_SIZE).expect("a first partition");
         let metrics = QueryMetrics::register(&mut Registry::default());
         let finder = Finder::new(Arc::clone(&partitions), Origin::now(), metrics);
-        Self { partitions, partition, finder }
+        Self { partitions, partition, finder, roles: Roles::default() }
     }
 
     pub const fn partitions(&self) -> &Arc<Partitions> {
@@ -77,6 +78,7 @@ impl Sharded {
             workers: question.workers.clone(),
             minimum_overlap_blocks: question.minimum_overlap,
             top_k,
+            shared: question.shared,
         };
         let found = self.finder.find(&query, || true).map_err(|error| error.to_string())?;
         found.ok_or_else(|| "nobody gave it up".to_owned())
@@ -84,8 +86,8 @@ impl Sharded {
 }
 
 fn found(at: WorkerMatch) -> Found {
-    let WorkerMatch { worker, rank, blocks, by_tier, by_best_tier, .. } = at;
-    Found { worker, rank, blocks, by_tier, by_best_tier }
+    let WorkerMatch { worker, rank, blocks, by_tier, by_best_tier, pool_blocks, .. } = at;
+    Found { worker, rank, blocks, by_tier, by_best_tier, pool_blocks }
 }
 
 impl Shedding for Sharded {
@@ -108,6 +110,16 @@ pub struct ShardScan {
 impl Subject for Sharded {
     type Source = ShardSource;
     type Scan = ShardScan;
+
+    fn set_roles(&mut self, roles: &Roles) {
+        let before = std::mem::replace(&mut self.roles, roles.clone());
+        before.pools.iter().for_each(|_| self.partition.note_removed(HolderKind::Pool));
+        roles.pools.iter().for_each(|_| self.partition.note_registered(HolderKind::Pool));
+        for shard in self.partition.shards() {
+            let is_here = |worker: &WorkerId| Arc::ptr_eq(self.partition.shard_of(worker), shard);
+            shard.write(|index| live::set_roles(index, (&before, roles), is_here));
+        }
+    }
 
     fn add_source(&mut self, spec: &SourceSpec) -> Result<ShardSource, String> {
         let SourceSpec { worker, name, rank, copy_mode } = spec;

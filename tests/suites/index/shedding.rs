@@ -359,7 +359,7 @@ fn overlap(index: &Index, first: u64, blocks: u64) -> u32 {
     let locals: Vec<_> = (first..first + blocks).map(LocalHash).collect();
     let (key, tiers) = (QueryKey::Locals(&locals), TierSet::ALL);
     let mut scratch = Scratch::default();
-    index.find(Query { key, tiers, workers: None, minimum_overlap: 0 }, &mut scratch);
+    index.find(Query { key, tiers, workers: None, minimum_overlap: 0, shared: None }, &mut scratch);
     scratch.matches().first().map_or(0, |best| best.blocks)
 }
 

@@ -3,7 +3,7 @@
 
 use kvasir_proto::types::{BlockCounts, BlockName, DpRank, KvEvent, WorkerId};
 use kvasir_tests::{
-    oracle::{Found, Held, Oracle, OracleStats, Question},
+    oracle::{Found, Held, Oracle, OracleStats, Question, Roles},
     script::SourceSpec,
 };
 use std::{
@@ -58,6 +58,8 @@ pub trait Subject: Sized {
     type Source: Copy + Ord + Debug;
     type Scan;
 
+    /// From now on these workers are pools, and the others read these; no worker had another role before.
+    fn set_roles(&mut self, roles: &Roles);
     fn add_source(&mut self, spec: &SourceSpec) -> Result<Self::Source, String>;
     fn remove_source(&mut self, source: Self::Source) -> Result<(), String>;
     fn apply(

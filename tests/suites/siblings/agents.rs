@@ -44,6 +44,7 @@ async fn agent(indexers: Vec<String>) -> Result<Agent> {
     Ok(Agent::start(AgentConfig {
         source,
         indexers,
+        pool_indexers: Vec::new(),
         dialer: Dialer::default(),
         broker: None,
         zmq: None,

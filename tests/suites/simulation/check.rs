@@ -5,7 +5,7 @@ use crate::{
     truth::{Content, LIMITS, digest},
     world::World,
 };
-use kvasir_index::{Index, Query, QueryKey, Scratch, SourceId};
+use kvasir_index::{Index, Query, QueryKey, Scratch, SharedBlocks, SourceId};
 use kvasir_proto::types::{DpRank, HeldBlock, LocalHash, SourceState, Tier, TierSet, WorkerId};
 use kvasir_tests::oracle::{Found, Oracle, Question, QuestionKey};
 use rand::Rng;
@@ -102,6 +102,7 @@ impl World {
         let agents = self.agents.iter().map(|agent| &agent.truth);
         let bares = self.bares.iter().map(|bare| &bare.truth);
         agents.chain(bares).for_each(|truth| truth.tell(&mut oracle));
+        oracle.set_roles(self.plans.roles.clone());
         let questions: Vec<_> = (0..QUESTIONS).map(|_| self.question()).collect();
         for server in 0..self.servers.len() {
             self.check_sources(server);
@@ -111,6 +112,9 @@ impl World {
             }
             for question in &questions {
                 let (found, expected) = (find(live, question), oracle.find(question));
+                if expected.iter().any(|at| at.pool_blocks > 0) {
+                    self.seen.add("a pool holds what its readers lack");
+                }
                 assert_eq!(found, expected, "server {server}: {question:?}");
             }
         }
@@ -162,18 +166,24 @@ impl World {
             0 => TierSet::EMPTY.with(Tier::Device),
             _ => TierSet::ALL,
         };
-        Question { key: QuestionKey::Locals(locals), tiers, workers: None, minimum_overlap: 1 }
+        let key = QuestionKey::Locals(locals);
+        Question { key, tiers, workers: None, minimum_overlap: 1, shared: rng.random_bool(0.5) }
     }
 }
 
 fn find(live: &Live, question: &Question) -> Vec<Found> {
     let QuestionKey::Locals(locals) = &question.key else { return Vec::new() };
-    let mut scratch = Scratch::default();
+    let (mut scratch, mut shared) = (Scratch::default(), SharedBlocks::default());
+    shared.begin(locals.len());
+    if question.shared {
+        assert!(live.index.add_shared(QueryKey::Locals(locals), &mut shared, || true), "wanted");
+    }
     let query = Query {
         key: QueryKey::Locals(locals),
         tiers: question.tiers,
         workers: None,
         minimum_overlap: question.minimum_overlap,
+        shared: question.shared.then_some(&shared),
     };
     live.index.find(query, &mut scratch);
     let found = scratch.matches().iter().map(|at| {
@@ -185,6 +195,7 @@ fn find(live: &Live, question: &Question) -> Vec<Found> {
             blocks: at.blocks,
             by_tier: at.by_tier,
             by_best_tier: at.by_best_tier,
+            pool_blocks: at.pool_blocks,
         }
     });
     found.collect()

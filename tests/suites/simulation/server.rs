@@ -12,6 +12,7 @@ use kvasir_index::{ChangeLimits, CutReceipt, Index, Limits, Restore, SourceId, W
 use kvasir_proto::types::{CopyMode, DpRank, SourceStatus, WorkerId};
 use kvasir_tests::{
     image_store::{Loss, StoredImages},
+    oracle::Roles,
     script::ScriptRng,
 };
 use rand::{Rng, SeedableRng};
@@ -61,6 +62,8 @@ pub struct BarePlan {
 pub struct Plans {
     pub agents: Vec<AgentPlan>,
     pub bares: Vec<BarePlan>,
+    /// Which of their workers are pools, and who reads these.
+    pub roles: Roles,
 }
 
 /// How far a server has read the broker's stream.
@@ -163,6 +166,8 @@ impl Server {
         self.process += 1;
         let limits = Limits { changes: Some(self.changes), ..Limits::default() };
         let mut index = Index::new(limits);
+        plans.roles.pools.iter().for_each(|pool| index.set_pool(pool));
+        plans.roles.reads.iter().for_each(|(worker, pools)| index.set_reads(worker, pools));
         let mut brought: BTreeMap<(WorkerId, String), (SourceId, SourceStatus)> = BTreeMap::new();
         for (worker, kept) in &self.disk.workers {
             if kept.sources.is_empty() {

@@ -18,7 +18,7 @@ use kvasir_engine::{
 use kvasir_tests::script::ScriptRng;
 use rand::{Rng, SeedableRng, seq::IndexedRandom};
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     mem,
     time::Duration,
 };
@@ -87,10 +87,28 @@ impl World {
         for number in 0..world.rng.random_range(0..=2) {
             world.add_bare(number);
         }
+        world.draw_roles(seed);
         for server in 0..world.servers.len() {
             world.start_server(server);
         }
         world
+    }
+
+    /// Some workers are pools, which others read. Drawn apart, so that seeds stay what they are.
+    fn draw_roles(&mut self, seed: u64) {
+        let mut rng = ScriptRng::seed_from_u64(seed ^ 0x706f_6f6c);
+        let agents = self.plans.agents.iter().map(|plan| &plan.worker);
+        let bares = self.plans.bares.iter().map(|plan| &plan.worker);
+        let workers: BTreeSet<_> = agents.chain(bares).cloned().collect();
+        let roles = &mut self.plans.roles;
+        for worker in &workers {
+            if rng.random_ratio(1, 3) {
+                roles.pools.insert(worker.clone());
+            } else {
+                let read = workers.iter().filter(|at| *at != worker && rng.random_ratio(2, 3));
+                roles.reads.insert(worker.clone(), read.cloned().collect());
+            }
+        }
     }
 
     fn add_agent(&mut self, number: usize) {

@@ -215,8 +215,8 @@ const LAYERS: &[(&str, &str)] = &[
     (
         "indexer-server/index",
         "dirty limits runs table totals numbers placements sets slots changes pages segments cursor trie hold \
-         source error image record records holder index apply cut digest dump find rank stats validate views \
-         absolute park registry remove restore shed store sweep",
+         roles source error image record records holder index apply cut digest dump walk shared find rank stats \
+         validate views absolute park registry remove restore shed store sweep",
     ),
     (
         "router-client",
@@ -270,8 +270,8 @@ const LAYERS: &[(&str, &str)] = &[
     ("indexer-server::config", "worker options broker shard check read"),
     (
         "indexer-server::ingest",
-        "limits exhausted error metrics turns answer local ownership config push_source link worker registry aged follower \
-         placement rank_states resume sharding testing session",
+        "limits exhausted error metrics turns answer local ownership config push_source link worker registry pools aged \
+         follower placement rank_states resume sharding testing session",
     ),
     (
         "indexer-server::partitions",
@@ -340,7 +340,7 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "proto::convert",
-        "error shard shared find profile find_wire worker ingest list placement select broker blocks fetch local digest dump \
+        "error shard shared find profile find_wire pool worker ingest list placement select broker blocks fetch local digest dump \
          load bytes storage",
     ),
     ("kvbm-agent::storage", "config waiting outbox book"),

@@ -22,7 +22,8 @@ use kvasir_engine::recover::{
 use kvasir_proto::{
     convert::{EventsPart, Heartbeat, Hello, LocalDumpPart, LocalSource, PublishedBatch},
     types::{
-        BlockCounts, CopyMode, DpRank, HeldBlock, Incarnation, KvEvent, SourceState, SourceStatus,
+        BlockCounts, CopyMode, DpRank, HeldBlock, HolderKind, Incarnation, KvEvent, SourceState,
+        SourceStatus,
     },
 };
 use std::{
@@ -60,6 +61,9 @@ struct Stated {
 impl Stated {
     const EXACT: Self = Self { state: SourceState::Exact, verified_at: None, engine_away: false };
 }
+
+/// For a source that does not expire: longer than a server runs.
+const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
 
 /// A part of a dump: names of one rank.
 type Chunk = (DpRank, Vec<HeldBlock>);
@@ -221,12 +225,8 @@ impl Follower {
                 self.shared.set_input_paused(paused);
                 self.input(if paused { Input::Behind } else { Input::Disconnected }).await
             }
-            Command::Heal => match self.shared.source() {
-                Some(source) if self.index_lacks(&source).await? => {
-                    self.input(Input::LacksBlocks).await
-                }
-                _ => Ok(()),
-            },
+            Command::GiveUp => self.give_up().await,
+            Command::Heal => self.heal().await,
             Command::Expected { reply } => {
                 let _gone = reply.send(self.recovery.expected().unwrap_or(0));
                 Ok(())
@@ -236,10 +236,35 @@ impl Follower {
                     return Ok(());
                 }
                 self.stream_incarnation = None;
+                self.shared.set_link(false, self.ingest.origin.elapsed());
                 self.waiting.clear();
                 self.log_closed();
                 self.input(Input::Disconnected).await
             }
+        }
+    }
+
+    /// Forgets the source of a pool, unless it is back.
+    async fn give_up(&mut self) -> Result<(), IngestError> {
+        if self.stream_incarnation.is_some() {
+            return Ok(());
+        }
+        let worker = self.worker.address();
+        tracing::info!(source = self.name, %worker, "the source of a pool is given up");
+        self.drop_source().await?;
+        self.recovery = recovery(&self.ingest, &self.worker, &self.name, None);
+        (self.counted, self.shown) = (OutcomeCounts::default(), SourceStatus::default());
+        self.shared.set_idle(true);
+        Ok(())
+    }
+
+    /// Asks for what the index lacks.
+    async fn heal(&mut self) -> Result<(), IngestError> {
+        match self.shared.source() {
+            Some(source) if self.index_lacks(&source).await? => {
+                self.input(Input::LacksBlocks).await
+            }
+            _ => Ok(()),
         }
     }
 
@@ -272,7 +297,8 @@ impl Follower {
         // During an audit the head may be held back: it is not missing.
         let known = head.filter(|_| !self.audit.holds());
         self.input(Input::Announced { incarnation, head: known }).await?;
-        self.audit.announce(head, digest);
+        // Where nobody can be asked, a difference could not be repaired.
+        self.audit.announce(head, digest.filter(|_| self.ask_target.is_some()));
         self.audit().await
     }
 
@@ -326,6 +352,7 @@ impl Follower {
         let (first, head) = (hello.first_sequence, hello.head_sequence);
         self.input(Input::Connected { incarnation, first, head, in_order }).await?;
         self.shared.set_idle(false);
+        self.shared.set_link(true, now);
         let applied = self.recovery.status().applied;
         Ok(Opened { stream: self.stream, fence: self.fence.clone(), applied })
     }
@@ -476,11 +503,16 @@ fn recovery(
     let mut hasher = DefaultHasher::new();
     (&registration.partition, &registration.worker, name).hash(&mut hasher);
     let is_asked = ingest.local_indexers.is_some() && registration.local_indexer.is_some();
+    let worker_timeout = match registration.kind {
+        HolderKind::Worker => registration.lease.unwrap_or(config.worker_timeout),
+        // Its blocks outlive it: `Command::GiveUp` ends it.
+        HolderKind::Pool => NEVER,
+    };
     let config = RecoveryConfig {
         recourse: if is_asked { Recourse::Ask } else { Recourse::Rewind },
         loss_policy: registration.loss_policy.unwrap_or(config.loss_policy),
         degraded_ttl: config.degraded_ttl,
-        worker_timeout: registration.lease.unwrap_or(config.worker_timeout),
+        worker_timeout,
         expires_silent: registration.lease.is_some(),
         jitter_seed: hasher.finish(),
         ..RecoveryConfig::default()

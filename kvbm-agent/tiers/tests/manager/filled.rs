@@ -74,7 +74,7 @@ async fn padding_is_zero_whoever_fills_a_slot() {
     assert!(matches!(refused, Err(CommitError::Checksum { .. })), "{refused:?}");
     let stated = Commit { checksum: Some(sum), ..commit(&blocks[0]) };
     let held = session.commit(slots[0].slot, &stated).expect("a block").block;
-    assert_eq!((held.checksum, session.read(held.slot).expect("bytes")), (sum, clean.clone()));
+    assert_eq!((held.checksum, session.read(held.slot).expect("bytes")), (sum, clean));
     // Equal blocks have equal bytes.
     session.write(slots[1].slot, 0, &with_padding(&blocks[0], 9).0).expect("room");
     let second = session.commit(slots[1].slot, &commit(&blocks[0])).expect("a block");

@@ -6,6 +6,7 @@ use kvasir_process::access::Guard;
 use kvasir_transfer::limits::{UNTAKEN_TIMEOUT, VERSION};
 use kvasir_transfer::wire::{Fetch, FrameReader, Hello, Message};
 use kvasir_transfer::{BlockDescription, FetchFault};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -121,8 +122,10 @@ async fn other_blocks_are_refused_by_the_field() {
         let Some(FetchFault::Refused(text)) = fetched.stopped else { panic!("{fetched:?}") };
         assert!(text.contains(field), "{field:?} in {text}");
     }
-    assert_eq!(owner.counters.metrics().disconnected["description"], 4);
+    // A peer is told before it is counted: only once the connections have ended, all are.
+    let counters = Arc::clone(&owner.counters);
     owner.stop().await;
+    assert_eq!(counters.metrics().disconnected["description"], 4);
 }
 
 /// A peer that asks and takes nothing is disconnected; what was held for it is released.

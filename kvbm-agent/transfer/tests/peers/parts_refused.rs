@@ -201,11 +201,14 @@ async fn a_silent_owner_costs_the_deadline_alone() {
     assert_eq!(free_and_active(&fetching.manager), (SLOTS.into(), 0));
 }
 
+/// Makes a description wrong.
+type Change = fn(&mut BlockDescription);
+
 /// Whatever an owner says of its blocks that can't be, it is refused by the field, and asked for nothing.
 #[tokio::test]
 async fn an_owner_that_lies_about_its_layout_is_refused_by_the_field() {
     let right = Rank::of(1, 2, CONTIGUOUS);
-    let cases: [(fn(&mut BlockDescription), &str); 12] = [
+    let cases: [(Change, &str); 12] = [
         (|at| at.model = "other".to_owned(), "model is"),
         (|at| at.block_bytes += 1, "block_bytes is 385, and the dimensions make 384"),
         (|at| at.form = 3, "form 3 is not known"),

@@ -67,8 +67,7 @@ impl Rank {
     }
 
     fn bytes_from(&self, seed: u64) -> Vec<u8> {
-        let LayoutConfig { num_layers, outer_dim, page_size, inner_dim, .. } = self.config;
-        let first = self.parallel.rank / self.parallel.replicas * inner_dim;
+        let LayoutConfig { num_layers, outer_dim, page_size, .. } = self.config;
         let mut bytes = Vec::new();
         let pad = |bytes: &mut Vec<u8>| {
             while !bytes.len().is_multiple_of(self.config.alignment_bytes as usize) {
@@ -78,11 +77,7 @@ impl Rank {
         for layer in 0..num_layers {
             for outer in 0..outer_dim {
                 for token in 0..page_size {
-                    for element in first..first + inner_dim {
-                        for byte in 0..self.config.dtype_width_bytes {
-                            bytes.push(content(seed, [layer, outer, token, element, byte]));
-                        }
-                    }
+                    bytes.extend(self.token(seed, [layer, outer, token]));
                 }
                 if self.form == BY_OUTER {
                     pad(&mut bytes);
@@ -93,6 +88,15 @@ impl Rank {
             }
         }
         bytes
+    }
+
+    fn token(&self, seed: u64, [layer, outer, token]: [u32; 3]) -> Vec<u8> {
+        let LayoutConfig { inner_dim, dtype_width_bytes, .. } = self.config;
+        let first = self.parallel.rank / self.parallel.replicas * inner_dim;
+        let elements = first..first + inner_dim;
+        let of = |element| (0..dtype_width_bytes).map(move |byte| (element, byte));
+        let places = elements.flat_map(of);
+        places.map(|(element, byte)| content(seed, [layer, outer, token, element, byte])).collect()
     }
 }
 

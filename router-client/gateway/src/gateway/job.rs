@@ -66,6 +66,7 @@ impl Gateway {
                 let prompt = Prompt {
                     tenant: target.partition.tenant(),
                     namespace,
+                    shared: true,
                     ..Prompt::new(target.partition.model(), block_size, tokens)
                 };
                 HashedPrompt { input_tokens: *all, ..prompt.hashed() }
@@ -78,6 +79,7 @@ impl Gateway {
                 local_hashes: Vec::new(),
                 minimum_overlap_blocks: 1,
                 top_k: 0,
+                shared: true,
             },
         };
         let unknown = match found {

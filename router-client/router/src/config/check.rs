@@ -139,6 +139,7 @@ fn router(options: &RoutingOptions) -> Result<RouterConfig, ConfigError> {
         device: options.device_credit,
         host: options.host_credit,
         disk: options.disk_credit,
+        pool: options.pool_credit,
     };
     let cost = CostConfig {
         overlap_score_weight: options.overlap_score_weight,

@@ -58,6 +58,9 @@ pub struct RoutingOptions {
     /// The same for local disk
     #[arg(long, value_name = "CREDIT", default_value_t = 0.25)]
     pub disk_credit: f64,
+    /// The same for a pool, such as a volume, that the worker can load from
+    #[arg(long, value_name = "CREDIT", default_value_t = 0.25)]
+    pub pool_credit: f64,
     /// Weight of the tokens that a worker has yet to compute for earlier requests, beside the request's own
     #[arg(long, value_name = "WEIGHT", default_value_t = 1.0)]
     pub active_prefill_weight: f64,

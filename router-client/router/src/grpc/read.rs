@@ -80,6 +80,7 @@ impl Select {
             local_hashes: locals.iter().map(|LocalHash(hash)| *hash).collect(),
             minimum_overlap_blocks: 1,
             top_k: 0,
+            shared: true,
         })
     }
 }

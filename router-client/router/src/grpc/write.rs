@@ -181,7 +181,7 @@ fn micros(time: Duration) -> u64 {
 }
 
 fn explanation(at: &Explanation) -> pb::RankExplanation {
-    let TierBlocks { device, host, disk } = at.overlap;
+    let TierBlocks { device, host, disk, pool } = at.overlap;
     let trust = match at.trust {
         Trust::Full => pb::IndexTrust::Full,
         Trust::Stale => pb::IndexTrust::Stale,
@@ -201,6 +201,7 @@ fn explanation(at: &Explanation) -> pb::RankExplanation {
         slow_start: at.slow_start,
         score: at.score,
         fetch_blocks: at.fetch_blocks,
+        pool_blocks: pool,
     }
 }
 

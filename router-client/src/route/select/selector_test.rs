@@ -463,7 +463,7 @@ fn any_rank() -> impl Strategy<Value = Rank> {
             prefill_tokens: load.1,
             ..RankLoad::default()
         },
-        overlap: TierBlocks { device: overlap.0, host: overlap.1, disk: overlap.2 },
+        overlap: TierBlocks { device: overlap.0, host: overlap.1, disk: overlap.2, pool: 0 },
         age: Duration::from_secs(age),
         is_ejected,
         ..Rank::default()

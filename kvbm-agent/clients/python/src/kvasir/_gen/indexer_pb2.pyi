@@ -8,6 +8,12 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class HolderKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    HOLDER_KIND_UNSPECIFIED: _ClassVar[HolderKind]
+    HOLDER_KIND_WORKER: _ClassVar[HolderKind]
+    HOLDER_KIND_POOL: _ClassVar[HolderKind]
+
 class WorkerRole(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     WORKER_ROLE_UNSPECIFIED: _ClassVar[WorkerRole]
@@ -20,6 +26,9 @@ class ModelType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     MODEL_TYPE_UNSPECIFIED: _ClassVar[ModelType]
     MODEL_TYPE_CHAT: _ClassVar[ModelType]
     MODEL_TYPE_COMPLETIONS: _ClassVar[ModelType]
+HOLDER_KIND_UNSPECIFIED: HolderKind
+HOLDER_KIND_WORKER: HolderKind
+HOLDER_KIND_POOL: HolderKind
 WORKER_ROLE_UNSPECIFIED: WorkerRole
 WORKER_ROLE_PREFILL: WorkerRole
 WORKER_ROLE_DECODE: WorkerRole
@@ -29,7 +38,7 @@ MODEL_TYPE_CHAT: ModelType
 MODEL_TYPE_COMPLETIONS: ModelType
 
 class FindMatchesRequest(_message.Message):
-    __slots__ = ("request_id", "model", "tenant", "lora_name", "cache_salt", "block_size", "hash_scheme", "token_ids", "token_ids_le", "local_hashes", "sequence_hashes", "multimodal", "tiers", "worker_ids", "minimum_overlap_blocks", "top_k")
+    __slots__ = ("request_id", "model", "tenant", "lora_name", "cache_salt", "block_size", "hash_scheme", "token_ids", "token_ids_le", "local_hashes", "sequence_hashes", "multimodal", "tiers", "worker_ids", "minimum_overlap_blocks", "top_k", "shared")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -46,6 +55,7 @@ class FindMatchesRequest(_message.Message):
     WORKER_IDS_FIELD_NUMBER: _ClassVar[int]
     MINIMUM_OVERLAP_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     TOP_K_FIELD_NUMBER: _ClassVar[int]
+    SHARED_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     model: str
     tenant: str
@@ -62,7 +72,8 @@ class FindMatchesRequest(_message.Message):
     worker_ids: _containers.RepeatedScalarFieldContainer[str]
     minimum_overlap_blocks: int
     top_k: int
-    def __init__(self, request_id: _Optional[int] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., lora_name: _Optional[str] = ..., cache_salt: _Optional[str] = ..., block_size: _Optional[int] = ..., hash_scheme: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., token_ids_le: _Optional[bytes] = ..., local_hashes: _Optional[_Iterable[int]] = ..., sequence_hashes: _Optional[_Iterable[int]] = ..., multimodal: _Optional[_Iterable[_Union[_types_pb2.MultimodalItem, _Mapping]]] = ..., tiers: _Optional[_Iterable[_Union[_types_pb2.Tier, str]]] = ..., worker_ids: _Optional[_Iterable[str]] = ..., minimum_overlap_blocks: _Optional[int] = ..., top_k: _Optional[int] = ...) -> None: ...
+    shared: bool
+    def __init__(self, request_id: _Optional[int] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., lora_name: _Optional[str] = ..., cache_salt: _Optional[str] = ..., block_size: _Optional[int] = ..., hash_scheme: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., token_ids_le: _Optional[bytes] = ..., local_hashes: _Optional[_Iterable[int]] = ..., sequence_hashes: _Optional[_Iterable[int]] = ..., multimodal: _Optional[_Iterable[_Union[_types_pb2.MultimodalItem, _Mapping]]] = ..., tiers: _Optional[_Iterable[_Union[_types_pb2.Tier, str]]] = ..., worker_ids: _Optional[_Iterable[str]] = ..., minimum_overlap_blocks: _Optional[int] = ..., top_k: _Optional[int] = ..., shared: bool = ...) -> None: ...
 
 class BlocksByTier(_message.Message):
     __slots__ = ("device", "host", "disk")
@@ -75,7 +86,7 @@ class BlocksByTier(_message.Message):
     def __init__(self, device: _Optional[int] = ..., host: _Optional[int] = ..., disk: _Optional[int] = ...) -> None: ...
 
 class WorkerMatch(_message.Message):
-    __slots__ = ("worker_id", "dp_rank", "matched_blocks", "matched_tokens", "blocks_by_tier", "state", "applied", "lag_batches", "verified_age_ms", "speculative_blocks", "shed_blocks", "connected", "blocks_by_best_tier")
+    __slots__ = ("worker_id", "dp_rank", "matched_blocks", "matched_tokens", "blocks_by_tier", "state", "applied", "lag_batches", "verified_age_ms", "speculative_blocks", "shed_blocks", "connected", "blocks_by_best_tier", "pool_blocks")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     DP_RANK_FIELD_NUMBER: _ClassVar[int]
     MATCHED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
@@ -89,6 +100,7 @@ class WorkerMatch(_message.Message):
     SHED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     BLOCKS_BY_BEST_TIER_FIELD_NUMBER: _ClassVar[int]
+    POOL_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     dp_rank: int
     matched_blocks: int
@@ -102,10 +114,27 @@ class WorkerMatch(_message.Message):
     shed_blocks: int
     connected: bool
     blocks_by_best_tier: BlocksByTier
-    def __init__(self, worker_id: _Optional[str] = ..., dp_rank: _Optional[int] = ..., matched_blocks: _Optional[int] = ..., matched_tokens: _Optional[int] = ..., blocks_by_tier: _Optional[_Union[BlocksByTier, _Mapping]] = ..., state: _Optional[_Union[_types_pb2.WorkerState, str]] = ..., applied: _Optional[_Union[_types_pb2.Cursor, _Mapping]] = ..., lag_batches: _Optional[int] = ..., verified_age_ms: _Optional[int] = ..., speculative_blocks: _Optional[int] = ..., shed_blocks: _Optional[int] = ..., connected: bool = ..., blocks_by_best_tier: _Optional[_Union[BlocksByTier, _Mapping]] = ...) -> None: ...
+    pool_blocks: int
+    def __init__(self, worker_id: _Optional[str] = ..., dp_rank: _Optional[int] = ..., matched_blocks: _Optional[int] = ..., matched_tokens: _Optional[int] = ..., blocks_by_tier: _Optional[_Union[BlocksByTier, _Mapping]] = ..., state: _Optional[_Union[_types_pb2.WorkerState, str]] = ..., applied: _Optional[_Union[_types_pb2.Cursor, _Mapping]] = ..., lag_batches: _Optional[int] = ..., verified_age_ms: _Optional[int] = ..., speculative_blocks: _Optional[int] = ..., shed_blocks: _Optional[int] = ..., connected: bool = ..., blocks_by_best_tier: _Optional[_Union[BlocksByTier, _Mapping]] = ..., pool_blocks: _Optional[int] = ...) -> None: ...
+
+class PoolState(_message.Message):
+    __slots__ = ("pool_id", "held_blocks", "state", "connected", "lag_batches", "verified_age_ms")
+    POOL_ID_FIELD_NUMBER: _ClassVar[int]
+    HELD_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    LAG_BATCHES_FIELD_NUMBER: _ClassVar[int]
+    VERIFIED_AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    pool_id: str
+    held_blocks: int
+    state: _types_pb2.WorkerState
+    connected: bool
+    lag_batches: int
+    verified_age_ms: int
+    def __init__(self, pool_id: _Optional[str] = ..., held_blocks: _Optional[int] = ..., state: _Optional[_Union[_types_pb2.WorkerState, str]] = ..., connected: bool = ..., lag_batches: _Optional[int] = ..., verified_age_ms: _Optional[int] = ...) -> None: ...
 
 class FindMatchesResponse(_message.Message):
-    __slots__ = ("request_id", "query_blocks", "best_overlap_blocks", "block_size", "matches", "missing_shards", "restoring_worker_ids")
+    __slots__ = ("request_id", "query_blocks", "best_overlap_blocks", "block_size", "matches", "missing_shards", "restoring_worker_ids", "pools")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     QUERY_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     BEST_OVERLAP_BLOCKS_FIELD_NUMBER: _ClassVar[int]
@@ -113,6 +142,7 @@ class FindMatchesResponse(_message.Message):
     MATCHES_FIELD_NUMBER: _ClassVar[int]
     MISSING_SHARDS_FIELD_NUMBER: _ClassVar[int]
     RESTORING_WORKER_IDS_FIELD_NUMBER: _ClassVar[int]
+    POOLS_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     query_blocks: int
     best_overlap_blocks: int
@@ -120,7 +150,8 @@ class FindMatchesResponse(_message.Message):
     matches: _containers.RepeatedCompositeFieldContainer[WorkerMatch]
     missing_shards: _containers.RepeatedScalarFieldContainer[int]
     restoring_worker_ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, request_id: _Optional[int] = ..., query_blocks: _Optional[int] = ..., best_overlap_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., matches: _Optional[_Iterable[_Union[WorkerMatch, _Mapping]]] = ..., missing_shards: _Optional[_Iterable[int]] = ..., restoring_worker_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+    pools: _containers.RepeatedCompositeFieldContainer[PoolState]
+    def __init__(self, request_id: _Optional[int] = ..., query_blocks: _Optional[int] = ..., best_overlap_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., matches: _Optional[_Iterable[_Union[WorkerMatch, _Mapping]]] = ..., missing_shards: _Optional[_Iterable[int]] = ..., restoring_worker_ids: _Optional[_Iterable[str]] = ..., pools: _Optional[_Iterable[_Union[PoolState, _Mapping]]] = ...) -> None: ...
 
 class StreamError(_message.Message):
     __slots__ = ("code", "message")
@@ -345,7 +376,7 @@ class LoraName(_message.Message):
     def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
 
 class RegisterWorkerRequest(_message.Message):
-    __slots__ = ("worker_id", "model", "tenant", "block_size", "engine", "endpoints", "copy_mode", "loss_policy", "lora_names", "local_indexer_endpoint", "lease_ms", "profile", "hash_scheme", "replace", "medium_ttls")
+    __slots__ = ("worker_id", "model", "tenant", "block_size", "engine", "endpoints", "copy_mode", "loss_policy", "lora_names", "local_indexer_endpoint", "lease_ms", "profile", "hash_scheme", "replace", "medium_ttls", "kind", "pool_ids")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -361,6 +392,8 @@ class RegisterWorkerRequest(_message.Message):
     HASH_SCHEME_FIELD_NUMBER: _ClassVar[int]
     REPLACE_FIELD_NUMBER: _ClassVar[int]
     MEDIUM_TTLS_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    POOL_IDS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     model: str
     tenant: str
@@ -376,7 +409,9 @@ class RegisterWorkerRequest(_message.Message):
     hash_scheme: str
     replace: bool
     medium_ttls: _containers.RepeatedCompositeFieldContainer[MediumTtl]
-    def __init__(self, worker_id: _Optional[str] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., block_size: _Optional[int] = ..., engine: _Optional[_Union[_types_pb2.Engine, str]] = ..., endpoints: _Optional[_Iterable[_Union[EngineEndpoint, _Mapping]]] = ..., copy_mode: _Optional[_Union[_types_pb2.CopyMode, str]] = ..., loss_policy: _Optional[_Union[_types_pb2.LossPolicy, str]] = ..., lora_names: _Optional[_Iterable[_Union[LoraName, _Mapping]]] = ..., local_indexer_endpoint: _Optional[str] = ..., lease_ms: _Optional[int] = ..., profile: _Optional[_Union[WorkerProfile, _Mapping]] = ..., hash_scheme: _Optional[str] = ..., replace: bool = ..., medium_ttls: _Optional[_Iterable[_Union[MediumTtl, _Mapping]]] = ...) -> None: ...
+    kind: HolderKind
+    pool_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, worker_id: _Optional[str] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., block_size: _Optional[int] = ..., engine: _Optional[_Union[_types_pb2.Engine, str]] = ..., endpoints: _Optional[_Iterable[_Union[EngineEndpoint, _Mapping]]] = ..., copy_mode: _Optional[_Union[_types_pb2.CopyMode, str]] = ..., loss_policy: _Optional[_Union[_types_pb2.LossPolicy, str]] = ..., lora_names: _Optional[_Iterable[_Union[LoraName, _Mapping]]] = ..., local_indexer_endpoint: _Optional[str] = ..., lease_ms: _Optional[int] = ..., profile: _Optional[_Union[WorkerProfile, _Mapping]] = ..., hash_scheme: _Optional[str] = ..., replace: bool = ..., medium_ttls: _Optional[_Iterable[_Union[MediumTtl, _Mapping]]] = ..., kind: _Optional[_Union[HolderKind, str]] = ..., pool_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class MediumTtl(_message.Message):
     __slots__ = ("medium", "ttl_ms")
@@ -505,7 +540,7 @@ class GetStatsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class PartitionStats(_message.Message):
-    __slots__ = ("model", "tenant", "block_size", "workers", "blocks", "pairs", "parked", "index_bytes", "speculative_blocks", "speculative_bytes", "shed_blocks")
+    __slots__ = ("model", "tenant", "block_size", "workers", "blocks", "pairs", "parked", "index_bytes", "speculative_blocks", "speculative_bytes", "shed_blocks", "pools", "pool_pairs")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     BLOCK_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -517,6 +552,8 @@ class PartitionStats(_message.Message):
     SPECULATIVE_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     SPECULATIVE_BYTES_FIELD_NUMBER: _ClassVar[int]
     SHED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    POOLS_FIELD_NUMBER: _ClassVar[int]
+    POOL_PAIRS_FIELD_NUMBER: _ClassVar[int]
     model: str
     tenant: str
     block_size: int
@@ -528,7 +565,9 @@ class PartitionStats(_message.Message):
     speculative_blocks: int
     speculative_bytes: int
     shed_blocks: int
-    def __init__(self, model: _Optional[str] = ..., tenant: _Optional[str] = ..., block_size: _Optional[int] = ..., workers: _Optional[int] = ..., blocks: _Optional[int] = ..., pairs: _Optional[int] = ..., parked: _Optional[int] = ..., index_bytes: _Optional[int] = ..., speculative_blocks: _Optional[int] = ..., speculative_bytes: _Optional[int] = ..., shed_blocks: _Optional[int] = ...) -> None: ...
+    pools: int
+    pool_pairs: int
+    def __init__(self, model: _Optional[str] = ..., tenant: _Optional[str] = ..., block_size: _Optional[int] = ..., workers: _Optional[int] = ..., blocks: _Optional[int] = ..., pairs: _Optional[int] = ..., parked: _Optional[int] = ..., index_bytes: _Optional[int] = ..., speculative_blocks: _Optional[int] = ..., speculative_bytes: _Optional[int] = ..., shed_blocks: _Optional[int] = ..., pools: _Optional[int] = ..., pool_pairs: _Optional[int] = ...) -> None: ...
 
 class Counter(_message.Message):
     __slots__ = ("unit", "outcome", "reason", "count")

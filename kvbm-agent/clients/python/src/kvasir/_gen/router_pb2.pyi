@@ -231,7 +231,7 @@ class RankLoad(_message.Message):
     def __init__(self, requests: _Optional[int] = ..., prefilling_requests: _Optional[int] = ..., prefill_tokens: _Optional[int] = ..., active_blocks: _Optional[float] = ...) -> None: ...
 
 class RankExplanation(_message.Message):
-    __slots__ = ("worker_id", "dp_rank", "removed", "overlap", "trust", "shared_blocks", "load", "cost", "preference", "slow_start", "score", "fetch_blocks")
+    __slots__ = ("worker_id", "dp_rank", "removed", "overlap", "trust", "shared_blocks", "load", "cost", "preference", "slow_start", "score", "fetch_blocks", "pool_blocks")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     DP_RANK_FIELD_NUMBER: _ClassVar[int]
     REMOVED_FIELD_NUMBER: _ClassVar[int]
@@ -244,6 +244,7 @@ class RankExplanation(_message.Message):
     SLOW_START_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
     FETCH_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    POOL_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     dp_rank: int
     removed: str
@@ -256,7 +257,8 @@ class RankExplanation(_message.Message):
     slow_start: float
     score: float
     fetch_blocks: int
-    def __init__(self, worker_id: _Optional[str] = ..., dp_rank: _Optional[int] = ..., removed: _Optional[str] = ..., overlap: _Optional[_Union[_indexer_pb2.BlocksByTier, _Mapping]] = ..., trust: _Optional[_Union[IndexTrust, str]] = ..., shared_blocks: _Optional[int] = ..., load: _Optional[_Union[RankLoad, _Mapping]] = ..., cost: _Optional[_Union[RouteCost, _Mapping]] = ..., preference: _Optional[float] = ..., slow_start: _Optional[float] = ..., score: _Optional[float] = ..., fetch_blocks: _Optional[int] = ...) -> None: ...
+    pool_blocks: int
+    def __init__(self, worker_id: _Optional[str] = ..., dp_rank: _Optional[int] = ..., removed: _Optional[str] = ..., overlap: _Optional[_Union[_indexer_pb2.BlocksByTier, _Mapping]] = ..., trust: _Optional[_Union[IndexTrust, str]] = ..., shared_blocks: _Optional[int] = ..., load: _Optional[_Union[RankLoad, _Mapping]] = ..., cost: _Optional[_Union[RouteCost, _Mapping]] = ..., preference: _Optional[float] = ..., slow_start: _Optional[float] = ..., score: _Optional[float] = ..., fetch_blocks: _Optional[int] = ..., pool_blocks: _Optional[int] = ...) -> None: ...
 
 class FetchPeer(_message.Message):
     __slots__ = ("worker_id", "dp_rank", "address", "blocks")

@@ -1,0 +1,213 @@
+//! Pools among the registered workers: what the index has to know of them, and when a source of one is given up.
+
+use super::{Ingest, IngestError, push_source::Command, worker::Publishers, worker::Worker};
+use kvasir_proto::{
+    convert::{Registration, WorkerAddress},
+    types::HolderKind,
+};
+use std::{sync::Arc, time::Duration};
+
+impl Ingest {
+    /// Tells the index that a worker is a pool, or which ones it reads, before anything feeds it.
+    pub(super) async fn set_roles(&self, worker: &Arc<Worker>) -> Result<(), IngestError> {
+        let Registration { kind, pools, worker: id, .. } = &worker.registration;
+        if *kind == HolderKind::Worker && pools.is_empty() {
+            return Ok(());
+        }
+        let (kind, pools, id) = (*kind, pools.clone(), id.clone());
+        let shard = worker.partition.shard_of(worker.id());
+        let set = move |index: &mut kvasir_index::Index| match kind {
+            HolderKind::Pool => index.set_pool(&id),
+            HolderKind::Worker => index.set_reads(&id, &pools),
+        };
+        Ok(self.writer.change(shard, set).await?)
+    }
+
+    /// The worker is gone.
+    pub(super) async fn forget_roles(&self, worker: &Worker) -> Result<(), IngestError> {
+        if worker.kind() == HolderKind::Worker && worker.registration.pools.is_empty() {
+            return Ok(());
+        }
+        let (shard, id) = (worker.partition.shard_of(worker.id()), worker.id().clone());
+        Ok(self.writer.change(shard, move |index| index.forget_roles(&id)).await?)
+    }
+
+    /// Whether what a registration describes belongs to this server: a pool belongs to every shard.
+    ///
+    /// # Errors
+    /// If its bucket belongs to another shard; the error says to which.
+    pub fn check_owned(&self, registration: &Registration) -> Result<(), IngestError> {
+        match registration.kind {
+            HolderKind::Worker => self.check_shard(&registration.worker),
+            HolderKind::Pool => Ok(()),
+        }
+    }
+
+    /// The same of a worker that may be registered.
+    ///
+    /// # Errors
+    /// As [`check_owned`](Self::check_owned).
+    pub fn check_address(&self, address: &WorkerAddress) -> Result<(), IngestError> {
+        if self.workers.get(address).is_some_and(|worker| worker.kind() == HolderKind::Pool) {
+            return Ok(());
+        }
+        self.check_shard(&address.worker)
+    }
+
+    /// Gives up the sources of a pool that have been away for `--pool-source-timeout`, once another one has been connected for
+    /// as long: that one has seen all that is in the store. Without such a one they stay: a pool outlives its sources.
+    pub(super) fn give_up_sources(&self, worker: &Worker, publishers: &Publishers) {
+        if worker.kind() == HolderKind::Worker {
+            return;
+        }
+        let (now, timeout) = (self.origin.elapsed(), self.config.pool_source_timeout);
+        let links = || publishers.by_name.values().map(|at| (at, at.shared().link()));
+        let is_over = |since: Duration| now.saturating_sub(since) >= timeout;
+        if !links().any(|(_, link)| link.is_connected && is_over(link.since)) {
+            return;
+        }
+        for (publisher, link) in links() {
+            if !link.is_connected && is_over(link.since) {
+                publisher.try_send(Command::GiveUp);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ingest::{Accepted, SourceSession, testing};
+    use crate::partitions::Partition;
+    use kvasir_proto::{
+        code::ErrorCode,
+        convert::{Hello, Placement, PublishedBatch, QueryInput},
+        pb,
+        types::{BlockName, CopyMode, Incarnation, KvEvent, LocalHash, StoredBlock, Tier},
+    };
+    use tokio::time::{sleep, timeout};
+
+    /// So long a source may be away.
+    const AWAY: Duration = Duration::from_millis(50);
+    /// Nothing here takes nearly as long.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn ingest() -> Arc<Ingest> {
+        let mut ingest = testing::ingest();
+        ingest.config.pool_source_timeout = AWAY;
+        ingest.config.worker_timeout = Duration::from_millis(1);
+        Arc::new(ingest)
+    }
+
+    fn registration(worker: &str, kind: pb::HolderKind) -> Registration {
+        let request = pb::RegisterWorkerRequest {
+            worker_id: worker.to_owned(),
+            model: "m".to_owned(),
+            block_size: 16,
+            kind: kind.into(),
+            ..Default::default()
+        };
+        request.try_into().expect("a valid registration")
+    }
+
+    async fn open(ingest: &Arc<Ingest>, source: &str) -> SourceSession {
+        let hello = Hello {
+            address: registration("pool", pb::HolderKind::Pool).address(),
+            source: source.to_owned(),
+            block_size: 16,
+            incarnation: Incarnation(1),
+            copy_mode: CopyMode::Set,
+            first_sequence: Some(0),
+            head_sequence: None,
+            local_indexer: None,
+        };
+        let Accepted { session, .. } = ingest.open(&hello, false).await.expect("a stream");
+        session
+    }
+
+    async fn store(session: &SourceSession, block: u64) {
+        let blocks = vec![StoredBlock { name: BlockName(block), local: LocalHash(block) }];
+        let events = vec![KvEvent::Stored { parent: None, tier: Tier::Disk, blocks }];
+        let batch = PublishedBatch { sequence: 0, rank: 0, events };
+        session.apply(batch).await.0.await.expect("an answer").expect("it is taken");
+    }
+
+    fn held(partition: &Partition) -> u64 {
+        partition.pool_pairs()
+    }
+
+    /// One that is away is given up once another has been there for long enough. The last one never is.
+    #[tokio::test]
+    async fn a_pool_outlives_its_sources_and_forgets_those_that_others_replace() {
+        let ingest = ingest();
+        let pool = registration("pool", pb::HolderKind::Pool);
+        let (key, address) = (pool.partition.clone(), pool.address());
+        ingest.register(pool).await.expect("a pool");
+        let partition = ingest.partitions.get(&key).expect("it is there");
+        let (first, second) = (open(&ingest, "a").await, open(&ingest, "b").await);
+        store(&first, 1).await;
+        store(&second, 2).await;
+        assert_eq!((held(&partition), partition.pools()), (2, 1));
+        first.close().await;
+        let given_up = async {
+            while held(&partition) > 1 {
+                ingest.expire().await.expect("it runs");
+                sleep(AWAY / 10).await;
+            }
+        };
+        timeout(PATIENCE, given_up).await.expect("it is given up");
+        second.close().await;
+        sleep(AWAY * 2).await;
+        ingest.expire().await.expect("it runs");
+        // Whatever was sent to the task has been done before it opens a stream again.
+        let again = open(&ingest, "b").await;
+        assert_eq!((held(&partition), again.expected().await), (1, 1), "it continues");
+        again.close().await;
+        assert_eq!(ingest.remove(address).await, Ok(1));
+        assert_eq!((held(&partition), partition.pools()), (0, 0));
+        ingest.stop().await;
+    }
+
+    #[tokio::test]
+    async fn a_pool_is_no_worker() {
+        let ingest = ingest();
+        let pool = registration("pool", pb::HolderKind::Pool);
+        ingest.register(pool.clone()).await.expect("a pool");
+        let worker = registration("pool", pb::HolderKind::Worker);
+        for replace in [false, true] {
+            let refused = if replace {
+                ingest.introduce(&worker, false).await
+            } else {
+                ingest.register(worker.clone()).await
+            };
+            let refused = refused.expect_err("it is a pool").to_string();
+            assert!(refused.contains("kind pool, not worker"), "{refused}");
+        }
+        let placement = Placement {
+            address: pool.address(),
+            rank: 0,
+            block_size: None,
+            input: QueryInput::Locals(vec![LocalHash(1)]),
+            ttl: Duration::from_secs(1),
+        };
+        let refused = ingest.place(placement).await.expect_err("it serves nothing");
+        assert_eq!(refused.code(), ErrorCode::FailedPrecondition, "{refused}");
+        ingest.stop().await;
+    }
+
+    #[tokio::test]
+    async fn there_are_so_many_pools_at_most() {
+        let ingest = ingest();
+        for number in 0..kvasir_proto::limits::POOLS_MAX {
+            let pool = registration(&number.to_string(), pb::HolderKind::Pool);
+            ingest.register(pool).await.expect("room");
+        }
+        let one_more = registration("more", pb::HolderKind::Pool);
+        let refused = ingest.register(one_more.clone()).await.expect_err("no room");
+        assert_eq!(refused.code(), ErrorCode::ResourceExhausted, "{refused}");
+        ingest.register(registration("w", pb::HolderKind::Worker)).await.expect("a worker");
+        ingest.remove(registration("0", pb::HolderKind::Pool).address()).await.expect("a pool");
+        ingest.register(one_more).await.expect("room");
+        ingest.stop().await;
+    }
+}

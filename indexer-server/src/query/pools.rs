@@ -1,0 +1,83 @@
+//! What the pools of a partition hold of a query, wherever they are: a worker may be in another shard of the process than
+//! the pools that it reads.
+
+use crate::partitions::Partition;
+use kvasir_index::{QueryKey, SharedBlocks};
+use kvasir_proto::{
+    convert::{FindQuery, PoolState},
+    types::{HolderKind, SourceStatus, WorkerId},
+};
+use std::time::Duration;
+
+/// What a query has to know beside the workers' indexes.
+pub(super) struct Asked<'a> {
+    /// What pools hold, if that counts.
+    pub(super) shared: Option<&'a SharedBlocks>,
+    pub(super) pools: Vec<PoolState>,
+    /// Workers, and where they count pools, that are not complete.
+    pub(super) restoring: Vec<WorkerId>,
+}
+
+/// Finds that out; none if nobody wants the answer any more.
+pub(super) fn ask<'a>(
+    partition: &Partition,
+    (query, key): (&FindQuery, QueryKey<'_>),
+    shared: &'a mut SharedBlocks,
+    now: Duration,
+    is_wanted: impl Fn() -> bool,
+) -> Option<Asked<'a>> {
+    let workers = query.workers.as_deref();
+    let mut restoring = partition.restoring(HolderKind::Worker).among(workers);
+    if !query.shared {
+        return Some(Asked { shared: None, pools: Vec::new(), restoring });
+    }
+    let pools = find(partition, key, shared, now, is_wanted)?;
+    restoring.extend(partition.restoring(HolderKind::Pool).among(None));
+    restoring.sort_unstable();
+    Some(Asked { shared: Some(shared), pools, restoring })
+}
+
+/// Finds out what all pools hold of a query, and returns those that hold any of it, by id; none if nobody wants the answer
+/// any more. Without pools this takes a moment for each shard.
+fn find(
+    partition: &Partition,
+    key: QueryKey<'_>,
+    shared: &mut SharedBlocks,
+    now: Duration,
+    is_wanted: impl Fn() -> bool,
+) -> Option<Vec<PoolState>> {
+    if partition.pools() == 0 {
+        shared.begin(0);
+        return Some(Vec::new());
+    }
+    shared.begin(match key {
+        QueryKey::Locals(locals) => locals.len(),
+        QueryKey::Names(names) => names.len(),
+    });
+    for shard in partition.shards() {
+        if !shard.read().add_shared(key, shared, &is_wanted) {
+            return None;
+        }
+    }
+    let mut pools: Vec<_> =
+        shared.pools().map(|(pool, held)| state(partition, pool, held, now)).collect();
+    pools.sort_unstable_by(|a, b| a.pool.cmp(&b.pool));
+    Some(pools)
+}
+
+/// The state of a pool: that of its worst rank, as for queries a pool is one.
+fn state(partition: &Partition, pool: &WorkerId, held_blocks: u32, now: Duration) -> PoolState {
+    let index = partition.shard_of(pool).read();
+    let ranks = index.worker(pool).into_iter().flat_map(|pool| pool.holders());
+    let statuses: Vec<SourceStatus> = ranks.map(|rank| rank.status()).collect();
+    let worst = statuses.iter().max_by_key(|status| (status.state, status.lag_batches()));
+    let worst = worst.cloned().unwrap_or_default();
+    PoolState {
+        pool: pool.clone(),
+        held_blocks,
+        state: worst.state,
+        connected: !statuses.is_empty() && statuses.iter().all(|status| status.connected),
+        lag_batches: worst.lag_batches(),
+        verified_age: worst.verified_at.map(|at| now.saturating_sub(at)),
+    }
+}

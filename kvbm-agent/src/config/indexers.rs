@@ -1,0 +1,68 @@
+//! The indexes that an agent feeds.
+
+use kvasir_process::config::ConfigError;
+use kvasir_process::options::dialled;
+use kvasir_proto::convert::Registration;
+use kvasir_tls::Dialer;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+
+/// Checks the indexes that an option names, each once, at most `max`.
+pub(super) fn checked(
+    field: &'static str,
+    given: &[String],
+    max: usize,
+    dialer: &Dialer,
+) -> Result<Vec<String>, ConfigError> {
+    if given.len() > max {
+        let why = format!("{} are too many, the limit is {max}", given.len());
+        return Err(ConfigError::invalid(field, why));
+    }
+    let indexers =
+        given.iter().map(|text| dialled(field, text, dialer)).collect::<Result<Vec<_>, _>>()?;
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = indexers.iter().find(|url| !seen.insert(*url)) {
+        let why = format!("{twice:?} is given twice: it would receive everything twice");
+        return Err(ConfigError::invalid(field, why));
+    }
+    Ok(indexers)
+}
+
+/// Says that nobody is told of the volume.
+pub(super) fn unpublished(registration: &Registration, indexers: &[String]) -> Option<String> {
+    (indexers.is_empty() && !registration.pools.is_empty()).then(|| {
+        "indexers: none is given, and what is in blocks-volume is published to these only: no index will know of it"
+            .to_owned()
+    })
+}
+
+/// The index that cannot ask the agent for what it missed, if there is one: it is on another machine, and the agent
+/// is to be reached on its own.
+pub(super) fn out_of_reach(
+    listen: SocketAddr,
+    registration: &Registration,
+    indexers: &[String],
+) -> Option<String> {
+    let advertised = &registration.local_indexer;
+    let is_here = match advertised {
+        Some(url) => is_loopback(url),
+        None => listen.ip().is_loopback(),
+    };
+    let index = indexers.iter().find(|url| is_here && !is_loopback(url))?;
+    let (field, at) = match advertised {
+        Some(url) => ("advertise", url.clone()),
+        None => ("listen", listen.to_string()),
+    };
+    Some(format!(
+        "{field}: {at} is reached from this machine only, and {index} asks there for what it missed: listen on an \
+         address that it reaches, and name that with advertise where it differs"
+    ))
+}
+
+/// Whether a target is of this machine.
+fn is_loopback(url: &str) -> bool {
+    let address = url.split_once("://").and_then(|(_scheme, address)| address.rsplit_once(':'));
+    let host = address.map_or("", |(host, _port)| host);
+    let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
+}
