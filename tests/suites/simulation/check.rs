@@ -115,6 +115,20 @@ impl World {
                 if expected.iter().any(|at| at.pool_blocks > 0) {
                     self.seen.add("a pool holds what its readers lack");
                 }
+                if question.shared {
+                    // A dump does not say where a block stands whose ancestors are gone: behind a hole that a pool
+                    // fills, an index may know less.
+                    let is_at_most = |at: &Found| {
+                        let same =
+                            |most: &&Found| (&most.worker, most.rank) == (&at.worker, at.rank);
+                        expected.iter().find(same).is_some_and(|most| at.blocks <= most.blocks)
+                    };
+                    assert!(
+                        found.iter().all(is_at_most),
+                        "server {server}: {question:?}: {found:?}"
+                    );
+                    continue;
+                }
                 assert_eq!(found, expected, "server {server}: {question:?}");
             }
         }
