@@ -7,6 +7,9 @@ use kvasir_proto::{
 };
 use std::{sync::Arc, time::Duration};
 
+/// For a source that does not expire: longer than a server runs.
+const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
+
 impl Ingest {
     /// Tells the index that a worker is a pool, or which ones it reads, before anything feeds it.
     pub(super) async fn set_roles(&self, worker: &Arc<Worker>) -> Result<(), IngestError> {
@@ -52,6 +55,15 @@ impl Ingest {
             return Ok(());
         }
         self.check_shard(&address.worker)
+    }
+
+    /// How long a source may be away before it expires.
+    pub(super) fn source_timeout(&self, of: &Registration) -> Duration {
+        match of.kind {
+            HolderKind::Worker => of.lease.unwrap_or(self.config.worker_timeout),
+            // Its blocks outlive it: it is given up instead.
+            HolderKind::Pool => NEVER,
+        }
     }
 
     /// Gives up the sources of a pool that have been away for `--pool-source-timeout`, once another one has been connected for

@@ -22,8 +22,7 @@ use kvasir_engine::recover::{
 use kvasir_proto::{
     convert::{EventsPart, Heartbeat, Hello, LocalDumpPart, LocalSource, PublishedBatch},
     types::{
-        BlockCounts, CopyMode, DpRank, HeldBlock, HolderKind, Incarnation, KvEvent, SourceState,
-        SourceStatus,
+        BlockCounts, CopyMode, DpRank, HeldBlock, Incarnation, KvEvent, SourceState, SourceStatus,
     },
 };
 use std::{
@@ -61,9 +60,6 @@ struct Stated {
 impl Stated {
     const EXACT: Self = Self { state: SourceState::Exact, verified_at: None, engine_away: false };
 }
-
-/// For a source that does not expire: longer than a server runs.
-const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
 
 /// A part of a dump: names of one rank.
 type Chunk = (DpRank, Vec<HeldBlock>);
@@ -241,30 +237,6 @@ impl Follower {
                 self.log_closed();
                 self.input(Input::Disconnected).await
             }
-        }
-    }
-
-    /// Forgets the source of a pool, unless it is back.
-    async fn give_up(&mut self) -> Result<(), IngestError> {
-        if self.stream_incarnation.is_some() {
-            return Ok(());
-        }
-        let worker = self.worker.address();
-        tracing::info!(source = self.name, %worker, "the source of a pool is given up");
-        self.drop_source().await?;
-        self.recovery = recovery(&self.ingest, &self.worker, &self.name, None);
-        (self.counted, self.shown) = (OutcomeCounts::default(), SourceStatus::default());
-        self.shared.set_idle(true);
-        Ok(())
-    }
-
-    /// Asks for what the index lacks.
-    async fn heal(&mut self) -> Result<(), IngestError> {
-        match self.shared.source() {
-            Some(source) if self.index_lacks(&source).await? => {
-                self.input(Input::LacksBlocks).await
-            }
-            _ => Ok(()),
         }
     }
 
@@ -503,16 +475,11 @@ fn recovery(
     let mut hasher = DefaultHasher::new();
     (&registration.partition, &registration.worker, name).hash(&mut hasher);
     let is_asked = ingest.local_indexers.is_some() && registration.local_indexer.is_some();
-    let worker_timeout = match registration.kind {
-        HolderKind::Worker => registration.lease.unwrap_or(config.worker_timeout),
-        // Its blocks outlive it: `Command::GiveUp` ends it.
-        HolderKind::Pool => NEVER,
-    };
     let config = RecoveryConfig {
         recourse: if is_asked { Recourse::Ask } else { Recourse::Rewind },
         loss_policy: registration.loss_policy.unwrap_or(config.loss_policy),
         degraded_ttl: config.degraded_ttl,
-        worker_timeout,
+        worker_timeout: ingest.source_timeout(registration),
         expires_silent: registration.lease.is_some(),
         jitter_seed: hasher.finish(),
         ..RecoveryConfig::default()

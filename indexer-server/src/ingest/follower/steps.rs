@@ -1,6 +1,6 @@
 //! The steps of a recovery, applied to the index.
 
-use super::{Chunk, Follower, HeldBatch};
+use super::{Chunk, Follower, HeldBatch, recovery};
 use crate::{
     ingest::{
         IngestError,
@@ -9,7 +9,10 @@ use crate::{
     },
     partitions::IndexedSource,
 };
-use kvasir_engine::{normalise::Drops, recover::Step};
+use kvasir_engine::{
+    normalise::Drops,
+    recover::{Input, OutcomeCounts, Step},
+};
 use kvasir_proto::{
     convert::PublishedBatch,
     types::{BatchOutcome, BlockCounts, DpRank, HeldBlock, KvEvent, SourceState, SourceStatus},
@@ -200,6 +203,30 @@ impl Follower {
             self.shared.set_source(None);
         }
         Ok(())
+    }
+
+    /// Forgets the source of a pool, unless it is back.
+    pub(super) async fn give_up(&mut self) -> Result<(), IngestError> {
+        if self.stream_incarnation.is_some() {
+            return Ok(());
+        }
+        let worker = self.worker.address();
+        tracing::info!(source = self.name, %worker, "the source of a pool is given up");
+        self.drop_source().await?;
+        self.recovery = recovery(&self.ingest, &self.worker, &self.name, None);
+        (self.counted, self.shown) = (OutcomeCounts::default(), SourceStatus::default());
+        self.shared.set_idle(true);
+        Ok(())
+    }
+
+    /// Asks for what the index lacks.
+    pub(super) async fn heal(&mut self) -> Result<(), IngestError> {
+        match self.shared.source() {
+            Some(source) if self.index_lacks(&source).await? => {
+                self.input(Input::LacksBlocks).await
+            }
+            _ => Ok(()),
+        }
     }
 
     fn status(&self) -> SourceStatus {
