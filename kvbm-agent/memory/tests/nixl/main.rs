@@ -152,7 +152,11 @@ fn what_is_wrong_is_named() {
     };
     assert!(matches!(parameter("a\0b"), NixlError::Text { field: "a parameter's value", .. }));
     assert!(matches!(parameter("other"), NixlError::Call { call: "create_backend", .. }));
+}
 
+#[test]
+fn what_is_not_registered_is_refused() {
+    let library = loaded();
     let (mine, other) = (private(), private());
     let mut agent = Agent::new(&library, "a", &Plugin::new("UCX")).expect("an agent");
     let first = agent.register(&mine).expect("registered");
