@@ -98,7 +98,8 @@ fn a_plan_stays_within_the_limits_of_a_call() {
     let fetch = long.plan(&fetcher(0, 10)).expect("a plan");
     assert_eq!((fetch.first_block, fetch.blocks), (10, most));
     // Each holds one block more than the one before it.
-    let steps = (1..=12_usize).zip(0_u32..).map(|(at, before)| holder(at, 12 - before, 90 * before));
+    let steps =
+        (1..=12_usize).zip(0_u32..).map(|(at, before)| holder(at, 12 - before, 90 * before));
     let fetch = planner(2_000, steps).plan(&fetcher(0, 0)).expect("a plan");
     assert!(fetch.segments().len() <= FETCH_PEERS_MAX, "{fetch:?}");
     // No more than what arrives in 10 s.

@@ -112,9 +112,7 @@ async fn answers_of_streams_that_are_not_read_are_bounded() -> Result<()> {
             let mut call = peer.begin(QUERIES).await?;
             for _ in 0..3 {
                 // The server may have refused the call already: then its stream is closed.
-                if call.body.send_data(crate::peer::framed(&question), false).is_err() {
-                    break;
-                }
+                drop(call.body.send_data(crate::peer::framed(&question), false));
             }
             calls.push(call);
         }

@@ -212,8 +212,8 @@ async fn transfer(size: u32, decode: &[Rank], needed: usize) -> Result<()> {
         let sent = fetched.peers.iter().filter(|peer| u64::from(peer.blocks) == BLOCKS);
         ensure!(sent.count() == needed, "{fetched:?}");
         let others = fetched.peers.iter().filter(|peer| peer.blocks == 0);
-        let says = |peer: &pb::FetchedFromPeer| peer.error.contains("not needed");
-        ensure!(others.map(says).all(|at| at), "{fetched:?}");
+        let mut errors = others.map(|peer| &peer.error);
+        ensure!(errors.all(|error| error.contains("not needed")), "{fetched:?}");
         // Over gRPC and in the mapped memory.
         ensure!(engine.load(&locals).await? == locals.len(), "every byte is as it must be");
     }

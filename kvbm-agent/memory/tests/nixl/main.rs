@@ -155,8 +155,9 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn transfers_that_cannot_be_are_refused_by_the_field() {
-    let (library, mine, other) = (loaded(), private(), private());
+fn what_is_not_registered_is_refused() {
+    let library = loaded();
+    let (mine, other) = (private(), private());
     let mut agent = Agent::new(&library, "a", &Plugin::new("UCX")).expect("an agent");
     let first = agent.register(&mine).expect("registered");
     for bytes in [&[][..], &[7; (16 << 10) + 1]] {

@@ -31,6 +31,7 @@ const PROMPT_BLOCKS: usize = 6;
 /// How long a run lasts by default, without its beginning and end.
 const SECONDS: u64 = 12;
 
+#[expect(clippy::disallowed_methods, reason = "seed and length are chosen by whoever runs tests")]
 fn number(name: &str) -> Option<u64> {
     env::var(name).ok()?.parse().ok()
 }
