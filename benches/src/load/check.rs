@@ -84,6 +84,7 @@ mod tests {
             matches: vec![WorkerMatch { worker_id: "w".to_owned(), ..Default::default() }],
             missing_shards: Vec::new(),
             restoring_worker_ids: Vec::new(),
+            pools: Vec::new(),
         };
         let other = FindMatchesResponse { best_overlap_blocks: 299, ..answer.clone() };
         let streamed = |answer: &FindMatchesResponse| {

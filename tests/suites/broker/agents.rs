@@ -13,7 +13,7 @@ use kvasir_proto::convert::{
     WorkerProfile,
 };
 use kvasir_proto::pb;
-use kvasir_proto::types::{CopyMode, EngineKind, Incarnation, PartitionKey, WorkerId};
+use kvasir_proto::types::{CopyMode, EngineKind, HolderKind, Incarnation, PartitionKey, WorkerId};
 use kvasir_tests::nats::NatsServer;
 use kvasir_tls::Dialer;
 use kvbm_agent::agent::{Agent, AgentConfig, HEARTBEAT_INTERVAL_DEFAULT, SourcesConfig};
@@ -110,6 +110,8 @@ pub fn registration() -> Registration {
         local_indexer: Some(LOCAL_INDEXER_BY_BROKER.to_owned()),
         lease: Some(Duration::from_secs(60)),
         profile: WorkerProfile::default(),
+        kind: HolderKind::Worker,
+        pools: Vec::new(),
     }
 }
 
