@@ -4,12 +4,15 @@
 mod churn;
 mod converted;
 mod engine;
+#[path = "../../../kvbm-agent/memory/tests/nixl/found.rs"]
+mod found;
 mod joined;
 mod kept;
 mod lost;
 mod peers;
 mod place;
 mod pools;
+mod rank;
 mod refusals;
 mod restart;
 mod saved;

@@ -3,10 +3,9 @@
 #[path = "../tls/authority.rs"]
 #[expect(dead_code, reason = "another suite's, which uses more of it")]
 mod authority;
-#[path = "../../../kvbm-agent/memory/tests/nixl/found.rs"]
-mod found;
 
 use crate::engine::{Engine, hashes, over_socket, prompt};
+use crate::found;
 use crate::place::{BLOCK_BYTES, HOST_BLOCKS, PATIENCE, Place};
 use anyhow::{Context, Result, ensure};
 use authority::{Authority, Paper, Validity};

@@ -144,16 +144,23 @@ impl Place {
 }
 
 /// Flags of an agent whose files lie in a folder, and which is to be told where the index is.
-pub fn flags_of(folder: &Path, worker: &str, disk_blocks: usize) -> Vec<String> {
+fn flags_of(folder: &Path, worker: &str, disk_blocks: usize) -> Vec<String> {
+    let mut flags = tier_flags(folder, disk_blocks);
+    let block_bytes = BLOCK_BYTES.to_string();
+    let own = [["--worker-id", worker], ["--blocks-bytes", &block_bytes]];
+    flags.extend(own.concat().into_iter().map(str::to_owned));
+    flags
+}
+
+/// The same without what it is called, and what its blocks are: they have [`BLOCK_BYTES`] at most.
+pub fn tier_flags(folder: &Path, disk_blocks: usize) -> Vec<String> {
     let path = |name: &str| folder.join(name).display().to_string();
     [
-        ["--worker-id", worker],
         ["--model", MODEL],
         ["--block-size", &BLOCK_SIZE.to_string()],
         ["--lease", "6s"],
         ["--heartbeat-interval", "500ms"],
         ["--blocks-host-bytes", &(HOST_BLOCKS * BLOCK_BYTES).to_string()],
-        ["--blocks-bytes", &BLOCK_BYTES.to_string()],
         ["--blocks-dtype", "float16"],
         ["--blocks-disk", &path("disk")],
         ["--blocks-disk-bytes", &(disk_blocks * BLOCK_BYTES).to_string()],

@@ -1,8 +1,9 @@
 //! Engines that go on whatever becomes of their agents. Only wrong bytes end them.
 
-use super::fleet::{DECODE, Doors};
+use super::fleet::{DECODE, Doors, PREFILL};
 use crate::engine::{Engine, hashes, over_socket};
 use crate::place::{LOOK, MODEL};
+use crate::rank::Rank;
 use anyhow::{Context, Result};
 use kvasir_proto::pb;
 use kvasir_tests::client;
@@ -49,13 +50,19 @@ fn is_cut_off(error: &anyhow::Error) -> bool {
     })
 }
 
+/// Opens a session with a rank's agent.
+pub async fn open(socket: &Path, rank: Rank) -> Result<Engine> {
+    let contents = Arc::new(move |sequence| rank.bytes_of(sequence));
+    Engine::with(over_socket(socket).await?, contents).await
+}
+
 /// One of an engine's sessions, which is opened again when its agent was killed.
 struct Session(Option<Engine>);
 
 impl Session {
-    async fn engine(&mut self, socket: &Path) -> Result<&mut Engine> {
+    async fn engine(&mut self, socket: &Path, rank: Rank) -> Result<&mut Engine> {
         if self.0.is_none() {
-            self.0 = Some(Engine::open(over_socket(socket).await?).await?);
+            self.0 = Some(open(socket, rank).await?);
         }
         self.0.as_mut().context("a session")
     }
@@ -115,7 +122,7 @@ impl Player {
     }
 
     async fn save(&self, session: &mut Session, locals: &[u64]) -> Result<()> {
-        session.engine(&self.doors.prefill).await?.save(locals).await?;
+        session.engine(&self.doors.prefill, PREFILL).await?.save(locals).await?;
         add(&self.done.saved, 1);
         Ok(())
     }
@@ -123,7 +130,7 @@ impl Player {
     async fn fetch(&self, session: &mut Session, locals: &[u64]) -> Result<()> {
         let Some((peer, blocks)) = self.holder(locals).await? else { return Ok(()) };
         add(&self.done.found, u64::from(blocks));
-        let engine = session.engine(&self.doors.decode).await?;
+        let engine = session.engine(&self.doors.decode, DECODE).await?;
         let request = pb::FetchRequest {
             session_id: engine.session(),
             peers: vec![peer],
@@ -146,7 +153,8 @@ impl Player {
             ..Default::default()
         };
         let answer = index.find_matches(request).await?.into_inner();
-        let Some(best) = answer.matches.into_iter().find(|at| at.worker_id != DECODE) else {
+        let Some(best) = answer.matches.into_iter().find(|at| at.worker_id != DECODE.worker())
+        else {
             return Ok(None);
         };
         let workers = client::list_workers(&mut index, pb::ListWorkersRequest::default()).await?;

@@ -1,6 +1,7 @@
 //! An index, a broker and two agents, each of which is killed now and then.
 
-use crate::place::{DISK_BLOCKS, HOST_BLOCKS, flags_of, launch};
+use crate::place::{DISK_BLOCKS, HOST_BLOCKS, launch, tier_flags};
+use crate::rank::{Form, Rank};
 use anyhow::{Context, Result};
 use kvasir_tests::nats::NatsServer;
 use kvasir_tests::place::free_port;
@@ -51,13 +52,17 @@ pub struct Doors {
     pub decode: PathBuf,
 }
 
-pub const PREFILL: &str = "prefill";
-pub const DECODE: &str = "decode";
+/// Who saves blocks.
+pub const PREFILL: Rank = Rank::of("prefill", 0, 1);
+/// Who fetches them: half of the heads, in another layout, with padding.
+pub const DECODE: Rank = Rank { form: Form::Layers, alignment: 1_024, ..Rank::of("decode", 1, 2) };
 /// Distinct blocks are ten times as many as fit into the tiers of an agent.
 pub const BLOCKS: usize = 10 * (HOST_BLOCKS + DISK_BLOCKS);
 
 impl Fleet {
-    pub async fn start(plane: Plane, decode: &[&str]) -> Result<Self> {
+    /// With these flags for both agents.
+    pub async fn start(plane: Plane, flags: &[&str]) -> Result<Self> {
+        let both = flags;
         let folder = tempfile::tempdir()?;
         let broker = NatsServer::start(folder.path()).await?;
         let path = |name: &str| folder.path().join(name).display().to_string();
@@ -72,26 +77,28 @@ impl Fleet {
         let any = Addresses { grpc: any, http: any };
         let index = Program { server: start_index(any, &flags).await?, flags };
         let indexer = format!("http://{}", index.server.addresses.grpc);
-        let agent = async |name: &str, flags: &[&str]| {
+        let agent = async |rank: Rank| {
             let listen = format!("127.0.0.1:{}", free_port()?);
-            let mut all = flags_of(&folder.path().join(name), name, DISK_BLOCKS);
+            let own = folder.path().join(rank.worker());
+            let mut all = tier_flags(&own, DISK_BLOCKS);
+            all.extend(rank.flags());
             all.extend(owned(&["--blocks-peer-listen", &listen]));
             all.extend(owned(&["--nats-url", &url, "--storage-events"]));
             all.extend(match plane {
                 Plane::Grpc => owned(&["--indexers", &indexer]),
                 Plane::JetStream => owned(&["--nats-delivery", "jetstream"]),
             });
-            all.extend(owned(flags));
-            std::fs::create_dir(folder.path().join(name))?;
+            all.extend(owned(both));
+            std::fs::create_dir(own)?;
             anyhow::Ok(Program { server: launch(any, &all).await?, flags: all })
         };
-        let prefill = agent(PREFILL, &[]).await?;
-        let decode = agent(DECODE, decode).await?;
+        let prefill = agent(PREFILL).await?;
+        let decode = agent(DECODE).await?;
         Ok(Self { index, prefill, decode, broker, folder })
     }
 
     pub fn doors(&self) -> Doors {
-        let socket = |name: &str| self.folder.path().join(name).join("socket");
+        let socket = |rank: Rank| self.folder.path().join(rank.worker()).join("socket");
         Doors {
             index: self.index.server.addresses.grpc,
             prefill: socket(PREFILL),

@@ -7,11 +7,13 @@
 mod engines;
 mod fleet;
 
-use crate::engine::{Engine, over_socket, prompt};
+use crate::engine::{Engine, prompt};
+use crate::found::library;
 use crate::place::{LOOK, PATIENCE};
+use crate::rank::Rank;
 use crate::saved::held;
 use anyhow::{Context, Result, ensure};
-use engines::{Done, Player, Role};
+use engines::{Done, Player, Role, open};
 use fleet::{BLOCKS, DECODE, Doors, Fleet, PREFILL, Plane, Victim};
 use kvasir_tests::client;
 use rand::seq::IndexedRandom;
@@ -38,19 +40,26 @@ fn number(name: &str) -> Option<u64> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocks_are_right_while_everybody_is_killed_over_grpc() -> Result<()> {
-    churn(Plane::Grpc).await
+    churn(Plane::Grpc, &[]).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocks_are_right_while_everybody_is_killed_over_jetstream() -> Result<()> {
-    churn(Plane::JetStream).await
+    churn(Plane::JetStream, &[]).await
 }
 
-async fn churn(plane: Plane) -> Result<()> {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocks_are_right_while_everybody_is_killed_over_nixl() -> Result<()> {
+    let library = library("../kvbm-agent/memory/tests/nixl/library").display().to_string();
+    let nixl = ["--blocks-peer-backend", "nixl", "--blocks-peer-nixl-library", &library];
+    churn(Plane::Grpc, &nixl).await
+}
+
+async fn churn(plane: Plane, flags: &[&str]) -> Result<()> {
     let seed = number("KVASIR_SEED").unwrap_or(1);
     let lasts = Duration::from_secs(number("KVASIR_CHURN_SECONDS").unwrap_or(SECONDS));
-    println!("seed {seed}, {plane:?}, {lasts:?}");
-    let mut fleet = Fleet::start(plane, &[]).await?;
+    println!("seed {seed}, {plane:?}, {flags:?}, {lasts:?}");
+    let mut fleet = Fleet::start(plane, flags).await?;
     let prompts: Arc<[_]> = (0..BLOCKS.div_ceil(PROMPT_BLOCKS) as u64)
         .map(|at| prompt(at, PROMPT_BLOCKS as u64))
         .collect();
@@ -72,7 +81,7 @@ async fn churn(plane: Plane) -> Result<()> {
     println!("killed {killed:?}; {done:?}");
     for worker in [(PREFILL, doors.prefill.as_path()), (DECODE, doors.decode.as_path())] {
         let equal = audit(&doors, worker, &prompts).await;
-        equal.with_context(|| format!("{}\n{}", worker.0, fleet.output()))?;
+        equal.with_context(|| format!("{:?}\n{}", worker.0, fleet.output()))?;
     }
     ensure!(done.all().iter().all(|count| *count > 0), "something never happened: {done:?}");
     fleet.stop().await;
@@ -97,17 +106,17 @@ async fn kill_some(
 }
 
 /// Waits until the index holds what an agent's tiers hold, then reads every block.
-async fn audit(doors: &Doors, (worker, socket): (&str, &Path), prompts: &[Vec<u64>]) -> Result<()> {
-    let mut engine = Engine::open(over_socket(socket).await?).await?;
+async fn audit(doors: &Doors, (rank, socket): (Rank, &Path), prompts: &[Vec<u64>]) -> Result<()> {
+    let (mut engine, worker) = (open(socket, rank).await?, rank.worker());
     engine.until_copied().await?;
-    until_equal(doors, worker, &mut engine, prompts).await?;
+    until_equal(doors, &worker, &mut engine, prompts).await?;
     let mut loaded = 0;
     for locals in prompts {
         loaded += engine.load(locals).await?;
         engine.until_copied().await?;
     }
     ensure!(loaded > 0, "no block is left");
-    until_equal(doors, worker, &mut engine, prompts).await?;
+    until_equal(doors, &worker, &mut engine, prompts).await?;
     // Nobody holds anything: all slots are free, or of blocks that may be evicted.
     let stats = engine.stats().await?;
     for pool in &stats.pools {
