@@ -106,7 +106,8 @@ pub struct PeersConfig {
 
 /// Without the feature `nixl` there is no way to use it.
 #[cfg(not(feature = "nixl"))]
-pub type NixlOptions = std::convert::Infallible;
+#[derive(Debug, Clone)]
+pub enum NixlOptions {}
 #[cfg(feature = "nixl")]
 pub use kvasir_transfer::NixlOptions;
 

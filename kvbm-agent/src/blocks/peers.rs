@@ -86,7 +86,10 @@ impl Peers {
 type Books = (BlockSetRegistry, Arc<TransferCounters>);
 
 /// What fetches.
-#[cfg_attr(not(feature = "nixl"), expect(unused_variables, reason = "for NIXL alone"))]
+#[cfg_attr(
+    not(feature = "nixl"),
+    expect(unused_variables, clippy::unused_async, reason = "for NIXL alone")
+)]
 async fn backend(
     client: ClientConfig,
     (registry, counters): Books,
