@@ -4,7 +4,7 @@ use super::super::options::{ClusterOptions, SYNC_NANOS};
 use super::super::way::Policy;
 use super::*;
 use crate::engine::timed::{EngineOptions, StepModel};
-use router_client::route::CostConfig;
+use router_client::route::{CostConfig, FetchPlanner, Fetcher, Holder, Rate, TierBlocks};
 
 const BLOCK: usize = 64;
 
@@ -56,7 +56,10 @@ fn each_request_is_served_once_and_in_order() {
     let others = [Policy::RoundRobin, Policy::Random, Policy::LeastLoaded, Policy::PowerOfTwo];
     let others = others.into_iter().chain([Policy::Oracle]).map(Way::of);
     let replicas = Way { routers: 3, has_kill: true, ..kv };
-    for way in others.chain([kv, Way { staleness: 0, ..kv }, replicas]) {
+    let fetching = Way::of(Policy::KvFetch);
+    let of_two_roles = Way { prefill_engines: 2, ..fetching };
+    assert!(run(&options(), &jobs, &arrivals, of_two_roles, 1).is_ok());
+    for way in others.chain([kv, Way { staleness: 0, ..kv }, replicas, fetching]) {
         let run = run(&options(), &jobs, &arrivals, way, 1).expect("a run");
         assert_eq!(run.served.len(), jobs.len());
         for (served, (job, &arrival)) in run.served.iter().zip(jobs.iter().zip(&arrivals)) {
@@ -135,6 +138,51 @@ fn prompts_computed_elsewhere_are_not_computed_again() {
         |engines: &[Engine<&Job>]| engines.iter().map(Engine::computed_tokens).sum::<u64>();
     let (prefill, decode) = cluster.engines.split_at(2);
     assert_eq!((computed(prefill), computed(decode)), (of_prefill, of_decode));
+}
+
+/// Where the network is too slow, engines that may fetch do what others do. Where it is fast, they compute less.
+#[test]
+fn blocks_are_fetched_where_that_is_faster() {
+    let jobs = generated(5, 300, BLOCK);
+    let arrivals = faster(&jobs, 2.0);
+    let run = |policy, token| {
+        let transfer = TransferModel { begin: 0, token };
+        let options = ClusterOptions { transfer, ..options() };
+        run(&options, &jobs, &arrivals, Way::of(policy), 1).expect("a run")
+    };
+    let kv = run(Policy::Kv, 0);
+    assert_eq!(kv, run(Policy::KvFetch, 1_000_000_000), "a second for each token");
+    let fast = Figures::of(&run(Policy::KvFetch, 100));
+    let kv = Figures::of(&kv);
+    assert!(fast.hit_ratio > kv.hit_ratio, "{fast:?}, {kv:?}");
+    assert!(fast.ttft_mean < kv.ttft_mean, "{fast:?}, {kv:?}");
+}
+
+/// Fetches from one holder follow each other: each adds its time, and nothing more than the holder has is fetched.
+#[test]
+fn a_holder_sends_one_fetch_after_the_other() {
+    let jobs = generated(5, 4, BLOCK);
+    let transfer = TransferModel { begin: 10, token: 1 };
+    let options = ClusterOptions { transfer, ..options() };
+    let mut cluster = Cluster::new(&options, Way::of(Policy::KvFetch), 1).expect("a cluster");
+    let job = jobs.iter().find(|job| job.prompt_tokens > 4 * BLOCK).expect("a long prompt");
+    cluster.arrive(job, 0).expect("placed");
+    cluster.run_until(Nanos::MAX).expect("to the end");
+    let holder = cluster.engines.iter().position(|engine| engine.holds(job.names[0]));
+    let holder = holder.expect("an engine that served it");
+    let blocks = TierBlocks { host: 3, ..TierBlocks::default() };
+    let held = Holder { candidate: holder, worker: holder, blocks, block_bytes: 1 };
+    let rate = |per_second| Rate { per_second, is_measured: true };
+    let size = (4, NonZeroU32::new(BLOCK as u32).expect("not 0"));
+    let planner = FetchPlanner::new(size, &CostConfig::default().credits, rate(1e9), [held], 0);
+    let by = Fetcher { worker: 99, block_bytes: 1, own_blocks: 1, prefill: rate(100.0) };
+    let plan = planner.plan(&by).expect("two blocks");
+    let took = 10 + 2 * BLOCK as Nanos;
+    assert_eq!(cluster.fetch(job, &plan, 5_000), PeerFetch { blocks: 3, at: 5_000 + took });
+    assert_eq!(cluster.fetch(job, &plan, 5_000), PeerFetch { blocks: 3, at: 5_000 + 2 * took });
+    // Another prompt's blocks are not there.
+    let other = Job { names: vec![1, 2, 3, 4], ..job.clone() };
+    assert_eq!(cluster.fetch(&other, &plan, 50_000), PeerFetch { blocks: 1, at: 50_010 });
 }
 
 #[test]

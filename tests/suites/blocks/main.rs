@@ -11,6 +11,7 @@ mod kept;
 mod lost;
 mod peers;
 mod place;
+mod planned;
 mod pools;
 mod rank;
 mod refusals;

@@ -27,7 +27,7 @@ fn free_port() -> Result<SocketAddr> {
 }
 
 /// An agent that serves its blocks, beside an index.
-async fn owner(flags: &[&str]) -> Result<(Place, SocketAddr)> {
+pub async fn owner(flags: &[&str]) -> Result<(Place, SocketAddr)> {
     let port = free_port()?;
     let listen = port.to_string();
     let flags = [&["--blocks-peer-listen", &listen], flags].concat();
@@ -35,10 +35,19 @@ async fn owner(flags: &[&str]) -> Result<(Place, SocketAddr)> {
 }
 
 async fn fetch(engine: &mut Engine, peers: &[String], locals: &[u64]) -> Result<pb::FetchResponse> {
+    fetch_hashes(engine, peers, hashes(locals)).await
+}
+
+/// Has an agent fetch blocks by their sequence hashes.
+pub async fn fetch_hashes(
+    engine: &mut Engine,
+    peers: &[String],
+    sequence_hashes: Vec<u64>,
+) -> Result<pb::FetchResponse> {
     let request = pb::FetchRequest {
         session_id: engine.session(),
         peers: peers.to_vec(),
-        sequence_hashes: hashes(locals),
+        sequence_hashes,
         ..Default::default()
     };
     Ok(engine.client.fetch(request).await?.into_inner())

@@ -42,7 +42,7 @@ impl Place {
     pub async fn with_disk(blocks: usize, flags: &[&str]) -> Result<Self> {
         let (folder, index) = (tempfile::tempdir()?, Server::start_anywhere().await?);
         let mut all = flags_of(folder.path(), WORKER, blocks);
-        all.extend(["--indexers".to_owned(), format!("http://{}", index.addresses.grpc)]);
+        all.extend(to_index(&index));
         all.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let agent = launch(Addresses { grpc: any, http: any }, &all).await?;
@@ -141,6 +141,28 @@ impl Place {
         self.agent.stop().await;
         self.index.stop().await;
     }
+}
+
+/// An agent of another worker, in a folder of its own.
+pub struct Neighbour {
+    pub folder: TempDir,
+    pub agent: Server,
+}
+
+impl Neighbour {
+    /// Beside the agent of a place, with the same index.
+    pub async fn start(place: &Place, worker: &str) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let mut flags = flags_of(folder.path(), worker, DISK_BLOCKS);
+        flags.extend(to_index(&place.index));
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let agent = launch(Addresses { grpc: any, http: any }, &flags).await?;
+        Ok(Self { folder, agent })
+    }
+}
+
+fn to_index(index: &Server) -> [String; 2] {
+    ["--indexers".to_owned(), format!("http://{}", index.addresses.grpc)]
 }
 
 /// Flags of an agent whose files lie in a folder, and which is to be told where the index is.

@@ -1,6 +1,7 @@
 """The example of an engine's side: every block that it loads equals what it saved."""
 
 import pathlib
+import socket
 import subprocess
 import sys
 
@@ -47,6 +48,31 @@ def test_what_is_loaded_is_what_was_saved(
     assert done.returncode == 0, done.stderr
     assert "requests=50" in done.stdout
     assert "wrong=0" in done.stdout
+
+
+def test_a_plan_brings_blocks_from_another_agent(agents: Agents, tmp_path: pathlib.Path) -> None:
+    """What a router plans is fetched, and the rest of the prompt computed."""
+    flags = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        flags.append(block_flags(tmp_path / name, 64))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        peer = f"127.0.0.1:{free.getsockname()[1]}"
+    holder = agents("worker-0", *flags[0], "--blocks-peer-listen", peer)
+    fetcher = agents("worker-1", *flags[1])
+    tokens = list(range(6 * 4))
+    with opened(holder.target) as (_, session):
+        blocks = block_identities(local_hashes(tokens, 4))[:5]
+        pages = [connector.computed(at.sequence_hash, BLOCK_BYTES) for at in blocks]
+        assert connector.Connector(session, 4).save(list(zip(blocks, pages))) == 5
+    plan = {"first_block": 1, "blocks": 4, "recompute_blocks": 1, "peers": [f"http://{peer}"]}
+    with opened(fetcher.target) as (_, session):
+        engine = connector.Engine(session, 4, 8)
+        engine.serve(tokens[:4])
+        engine.serve(tokens, plan)
+        counts = engine.counts
+        assert (counts.hits, counts.loaded, counts.computed, counts.wrong) == (1, 4, 2, 0)
 
 
 def check_index(indexer: Indexer, session: Session, prompts: list[list[int]]) -> None:

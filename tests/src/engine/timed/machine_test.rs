@@ -1,4 +1,5 @@
 use super::super::fixtures_test::{SMALL, job, play, times};
+use super::super::job::PeerFetch;
 use super::super::model::TransferModel;
 use super::*;
 use kvasir_proto::types::Tier;
@@ -153,6 +154,39 @@ fn others_run_while_a_transfer_goes_on() {
     let near_end = 100 + 1_040;
     assert_eq!(times(&out)[&1].0, near_end);
     assert_eq!(times(&out)[&0].0, near_end + 1_000 + 10 + 11, "the step after the transfer");
+}
+
+/// Fetched blocks arrive in host memory, and the rest is computed. Others run meanwhile.
+#[test]
+fn what_other_engines_have_is_fetched_and_the_rest_computed() {
+    let took = |blocks| {
+        let (far, near) = (job(1, 1, 16, 1), job(2, 2, 4, 1));
+        let (mut engine, mut out) = (Engine::new(SMALL), Vec::new());
+        let fetch = Some(PeerFetch { blocks, at: 700 });
+        engine.submit_with(0, &far, Terms { fetch, ..Terms::default() }, 0, &mut out);
+        engine.validate();
+        engine.submit(1, &near, 100, &mut out);
+        engine.run_until(Nanos::MAX, &mut out);
+        engine.validate();
+        assert_eq!(times(&out)[&1].0, 100 + 1_040, "it does not wait for the fetch");
+        let (first, _, hits) = times(&out)[&0];
+        assert_eq!(engine.computed_tokens() as usize, 16 - hits + 4);
+        (first - 1_140, hits)
+    };
+    assert_eq!(took(2), (1_000 + 8 * 10 + 8 + 8 * 2, 8));
+    // The last token is always computed, so its block is, too.
+    assert_eq!(took(9), (1_000 + 4 * 10 + 12 + 12 * 2, 12));
+
+    // What is cached here meanwhile is not waited for.
+    let (first, again) = (job(1, 1, 16, 1), job(1, 2, 16, 1));
+    let (mut engine, mut out) = (Engine::new(SMALL), Vec::new());
+    engine.submit(0, &first, 0, &mut out);
+    engine.run_until(10_000, &mut out);
+    let fetch = Some(PeerFetch { blocks: 3, at: 90_000 });
+    engine.submit_with(1, &again, Terms { fetch, ..Terms::default() }, 10_000, &mut out);
+    engine.run_until(Nanos::MAX, &mut out);
+    engine.validate();
+    assert_eq!(times(&out)[&1], (11_052, 11_052, 12));
 }
 
 #[test]
