@@ -259,7 +259,8 @@ const LAYERS: &[(&str, &str)] = &[
     ("kvbm-agent/transfer::serve", "shared sending lending connection owner"),
     (
         "kvbm-agent/transfer::client",
-        "config owners connection connections answers slots receive parts borrow tcp nixl",
+        "config owners connection connections answers slots receive sent parts loans borrow staged tcp \
+         nixl",
     ),
     ("kvbm-agent/tiers::disk", "error format file medium recover"),
     ("kvbm-agent/tiers::objects", "format volume"),

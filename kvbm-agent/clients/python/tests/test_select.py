@@ -230,6 +230,7 @@ def test_decisions_are_read_completely() -> None:
                 slow_start=1.5,
                 score=9.5,
                 fetch_blocks=6,
+                pool_blocks=7,
             )
         ],
         prefill=pb.PrefillChoice(
@@ -289,6 +290,7 @@ def test_decisions_are_read_completely() -> None:
                 slow_start=1.5,
                 score=9.5,
                 fetch_blocks=6,
+                pool_blocks=7,
             ),
         ),
         prefill=PrefillChoice(

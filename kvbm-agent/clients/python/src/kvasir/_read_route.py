@@ -124,6 +124,7 @@ def _explanation(rank: pb.RankExplanation) -> RankExplanation:
         slow_start=rank.slow_start,
         score=rank.score,
         fetch_blocks=rank.fetch_blocks,
+        pool_blocks=rank.pool_blocks,
     )
 
 

@@ -259,6 +259,8 @@ class RankExplanation:
     """The lowest score wins."""
     fetch_blocks: int
     """Blocks that it would fetch from peers."""
+    pool_blocks: int
+    """Credited blocks that only a pool of the worker holds; not in ``overlap``."""
 
 
 @dataclass(frozen=True)
