@@ -38,7 +38,7 @@ impl Ingest {
     /// Whether what a registration describes belongs to this server: a pool belongs to every shard.
     ///
     /// # Errors
-    /// If its bucket belongs to another shard; the error says to which.
+    /// If it describes a worker of another shard. The error names that shard.
     pub fn check_owned(&self, registration: &Registration) -> Result<(), IngestError> {
         match registration.kind {
             HolderKind::Worker => self.check_shard(&registration.worker),

@@ -57,8 +57,8 @@ pub enum NixlStorageError {
     Memory(#[from] AllocateError),
 }
 
-/// Slots of a file. It moves one block at a time, through memory of its own that is registered with NIXL. Nothing in it
-/// outlives the process.
+/// A storage in a file that NIXL reads and writes. It transfers one block at a time, through a private buffer registered
+/// with NIXL. Its contents are lost when the process ends.
 #[derive(Debug)]
 pub struct NixlStorage {
     library: Library,

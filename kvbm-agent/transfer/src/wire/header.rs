@@ -13,7 +13,7 @@ pub struct Header {
     pub kind: Kind,
     /// Bytes of its message: at most [`MESSAGE_BYTES_MAX`].
     pub message_bytes: usize,
-    /// Bytes behind that: those of a block or its part, with [`Kind::Block`] only.
+    /// Bytes of the payload that follows the message: a block or a part of one. 0 unless the kind is [`Kind::Block`].
     pub payload_bytes: u64,
 }
 
