@@ -69,7 +69,8 @@ impl Sources {
         is_same.then(|| self.left.positions.remove(name))?
     }
 
-    /// Moves the restored holdings to a source that was opened, as far as it continues them.
+    /// Gives a source the holdings that were restored under its name: all of them if it continues from its position, those of
+    /// one rank if it sent that rank's image, none if it can't continue.
     pub(super) fn take_holdings(&mut self, number: SourceNumber, resumption: Resumption) {
         let Some(source) = self.open.get_mut(&number) else { return };
         let at_rank = match resumption {
