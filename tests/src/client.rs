@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::Instant;
+use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
 /// Client of service `Indexer`.
@@ -186,7 +187,26 @@ fn has_applied(source: &pb::SourceInfo, sequence: u64) -> bool {
 /// Records of one dump by rank, source and name; the last record of each.
 type Records = HashMap<(u32, u32, u64), pb::BlockRecord>;
 
+/// How often a dump that the server aborts is begun anew.
+const DUMPS_ABORTED_MAX: usize = 100;
+
+/// One whole dump. A worker that is cleared or leaves meanwhile aborts it, and the contract has the
+/// caller begin anew.
 async fn dump_records(client: &mut Indexer, model: &str, worker_id: &str) -> Result<Records> {
+    for _ in 0..DUMPS_ABORTED_MAX {
+        match dump_once(client, model, worker_id).await {
+            Err(error) if has_code(&error, Code::Aborted) => {}
+            outcome => return outcome,
+        }
+    }
+    bail!("{DUMPS_ABORTED_MAX} dumps of {worker_id} in a row were aborted")
+}
+
+fn has_code(error: &anyhow::Error, code: Code) -> bool {
+    error.downcast_ref::<tonic::Status>().is_some_and(|status| status.code() == code)
+}
+
+async fn dump_once(client: &mut Indexer, model: &str, worker_id: &str) -> Result<Records> {
     let request = pb::DumpWorkerRequest {
         model: model.to_owned(),
         tenant: TENANT.to_owned(),
