@@ -120,7 +120,7 @@ pub const STORAGE_METADATA_KEY_BYTES_MAX: usize = 32;
 /// Maximum length of a value in `extra_metadata`, in bytes.
 pub const STORAGE_METADATA_VALUE_BYTES_MAX: usize = 64;
 /// Maximum number of peers in one Fetch call of BlockManager.
-pub const FETCH_PEERS_MAX: usize = 8;
+pub const FETCH_PEERS_MAX: usize = 64;
 /// Largest shard map, as text, in bytes.
 pub const SHARD_MAP_BYTES_MAX: usize = 64 << 10;
 

@@ -1,5 +1,5 @@
 use crate::error::ClientError;
-use kvasir_proto::convert;
+use kvasir_proto::convert::{self, PoolState};
 use kvasir_proto::pb::{self, BlocksByTier, FindMatchesResponse, WorkerMatch, WorkerState};
 use kvasir_proto::types::{Cursor, SourceState, Tier, WorkerId, WorkerKey};
 use std::cmp::{Ordering, Reverse};
@@ -73,23 +73,6 @@ pub struct Answer {
     pub pools: Vec<PoolState>,
 }
 
-/// How far the contents of a pool can be trusted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PoolState {
-    /// The pool.
-    pub pool: WorkerId,
-    /// Blocks of the prompt that it holds, wherever they are in it.
-    pub held_blocks: u32,
-    /// Worst state of its sources.
-    pub state: SourceState,
-    /// Whether the index is connected to all of them.
-    pub connected: bool,
-    /// Batches that were published and are not in the index yet.
-    pub lag_batches: u64,
-    /// How long ago the index last verified that its sources have published nothing newer.
-    pub verified_age: Option<Duration>,
-}
-
 impl Answer {
     /// The worker that holds or is about to hold most, if any does.
     #[must_use]
@@ -110,24 +93,20 @@ impl TryFrom<FindMatchesResponse> for Answer {
             overlaps: overlaps.collect::<Result<_, _>>()?,
             missing_shards: answer.missing_shards,
             restoring: restoring.collect::<Result<_, _>>()?,
-            pools: answer.pools.into_iter().map(PoolState::try_from).collect::<Result<_, _>>()?,
+            pools: answer.pools.iter().map(pool_state).collect::<Result<_, _>>()?,
         })
     }
 }
 
-impl TryFrom<pb::PoolState> for PoolState {
-    type Error = ClientError;
-
-    fn try_from(at: pb::PoolState) -> Result<Self, ClientError> {
-        Ok(Self {
-            pool: worker_id(&at.pool_id)?,
-            held_blocks: at.held_blocks,
-            state: state(at.state()),
-            connected: at.connected,
-            lag_batches: at.lag_batches,
-            verified_age: at.verified_age_ms.map(Duration::from_millis),
-        })
-    }
+fn pool_state(at: &pb::PoolState) -> Result<PoolState, ClientError> {
+    Ok(PoolState {
+        pool: worker_id(&at.pool_id)?,
+        held_blocks: at.held_blocks,
+        state: state(at.state()),
+        connected: at.connected,
+        lag_batches: at.lag_batches,
+        verified_age: at.verified_age_ms.map(Duration::from_millis),
+    })
 }
 
 impl TryFrom<WorkerMatch> for Overlap {

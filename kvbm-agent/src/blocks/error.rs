@@ -31,7 +31,7 @@ pub enum BlocksError {
     Listen(#[from] ListenError),
     /// Blocks cannot be served to other agents.
     #[error("blocks-peer-listen: {0}")]
-    Owner(#[from] OwnerError),
+    Owner(OwnerError),
     /// NIXL cannot be used.
     #[cfg(feature = "nixl")]
     #[error("blocks-peer-nixl-library: {0}")]
@@ -39,4 +39,27 @@ pub enum BlocksError {
     /// A fault of ours.
     #[error("blocks: the block manager failed while it began: see the log")]
     Panic,
+}
+
+impl From<OwnerError> for BlocksError {
+    fn from(error: OwnerError) -> Self {
+        match error {
+            #[cfg(feature = "nixl")]
+            OwnerError::Nixl(error) => Self::Nixl(error),
+            error => Self::Owner(error),
+        }
+    }
+}
+
+#[cfg(all(test, feature = "nixl"))]
+mod tests {
+    use super::*;
+    use kvasir_transfer::nixl::NixlError;
+
+    #[test]
+    fn what_nixl_refuses_an_owner_names_nixls_option() {
+        let error = NixlError::Count { field: "bytes", count: 9, max: 1 };
+        let error = BlocksError::from(OwnerError::from(error));
+        assert_eq!(error.to_string(), "blocks-peer-nixl-library: NIXL: bytes: 9, must be 1 to 1");
+    }
 }

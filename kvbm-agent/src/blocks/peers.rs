@@ -13,8 +13,8 @@ use kvasir_transfer::NixlBackend;
 use kvasir_transfer::serve::OwnerConfig;
 use kvasir_transfer::wire::form_number;
 use kvasir_transfer::{
-    BlockDescription, ClientConfig, Owner, OwnerError, TcpBackend, TransferBackend,
-    TransferCounters, TransferMetrics,
+    BlockDescription, ClientConfig, Owner, TcpBackend, TransferBackend, TransferCounters,
+    TransferMetrics,
 };
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl Peers {
     pub(super) async fn start(
         config: &BlocksConfig,
         address: &WorkerAddress,
-        manager: &KvBlockManager,
+        manager: &Arc<KvBlockManager>,
     ) -> Result<Self, BlocksError> {
         let PeersConfig { listen: at, guard, dialer, nixl, .. } = config.peers.clone();
         let counters: Arc<TransferCounters> = Arc::default();
@@ -47,15 +47,23 @@ impl Peers {
         let (worker, blocks) = (address.worker.clone(), described(config, address));
         let client = ClientConfig { worker: worker.clone(), blocks: blocks.clone(), dialer };
         let imports = (registry.clone(), Arc::clone(&counters));
+        let nixl_is_used = nixl.is_some();
         let backend = backend(client, imports, manager, nixl.clone()).await?;
         tracing::info!(backend = backend.name(), "the backend for blocks of other agents");
+        if nixl_is_used {
+            tracing::warn!(
+                "insecure: NIXL has neither TLS nor identities. Whoever reaches its ports can read and change the blocks: \
+                 use it on a network that you trust, or set blocks-peer-backend to tcp"
+            );
+        }
         let (mut owner, mut port) = (None, None);
         if let Some(at) = at {
             let (listener, bound) = listen("blocks-peer-listen", at).await?;
             tracing::info!(address = %bound, "other agents fetch blocks here");
             let content = ContentId(content(config));
             let config = OwnerConfig::new(worker, blocks, content);
-            let serving = serving(config, manager, (registry, Arc::clone(&counters)), nixl)?;
+            let books = (registry, Arc::clone(&counters));
+            let serving = serving(config, Arc::clone(manager), books, nixl).await?;
             (owner, port) = (Some(Arc::new(serving)), Some((listener, guard)));
         }
         Ok(Self { backend, owner, port: Mutex::new(port), counters })
@@ -112,15 +120,23 @@ async fn backend(
 }
 
 /// What serves.
-fn serving(
+#[cfg_attr(not(feature = "nixl"), expect(clippy::unused_async, reason = "for NIXL alone"))]
+async fn serving(
     config: OwnerConfig,
-    manager: &KvBlockManager,
+    manager: Arc<KvBlockManager>,
     (registry, counters): Books,
     nixl: Option<NixlOptions>,
-) -> Result<Owner, OwnerError> {
-    let Some(nixl) = nixl else { return Owner::new(config, manager, registry, counters) };
+) -> Result<Owner, BlocksError> {
+    let Some(nixl) = nixl else {
+        return Ok(Owner::new(config, &manager, registry, counters)?);
+    };
     #[cfg(feature = "nixl")]
-    return Owner::with_nixl(config, manager, registry, counters, &nixl);
+    {
+        // Registering the memory takes a while. A panic is in the log.
+        let made =
+            spawn_blocking(move || Owner::with_nixl(config, &manager, registry, counters, &nixl));
+        Ok(made.await.map_err(|_panic| BlocksError::Panic)??)
+    }
     #[cfg(not(feature = "nixl"))]
     match nixl {}
 }

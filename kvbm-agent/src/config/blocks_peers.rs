@@ -29,14 +29,17 @@ pub struct PeerOptions {
     #[arg(long, value_name = "FILE")]
     pub blocks_peer_token_file: Option<PathBuf>,
     /// How blocks come from other agents: tcp, or nixl, which reads their memory and needs a build with the feature nixl. An
-    /// agent with nixl serves both. UCX, which NIXL uses, has no TLS and no identities: use it among trusted hosts only
+    /// agent with nixl serves both. It requires --insecure: UCX, which NIXL uses, has no TLS and no identities
     #[arg(long, value_name = "NAME", default_value_t = PeerBackend::Tcp)]
     #[serde(serialize_with = "text::serialize")]
     pub blocks_peer_backend: PeerBackend,
     /// NIXL's libnixl_capi.so, as pip install nixl-cu12 has it: a path, or a name that the loader searches for
-    #[arg(long, value_name = "FILE", default_value = "libnixl_capi.so")]
+    #[arg(long, value_name = "FILE", default_value = LIBRARY)]
     pub blocks_peer_nixl_library: PathBuf,
 }
+
+/// Where the loader finds NIXL, unless an option says otherwise.
+const LIBRARY: &str = "libnixl_capi.so";
 
 /// How blocks come from other agents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +76,7 @@ impl PeerOptions {
             ("blocks-peer-advertise", self.blocks_peer_advertise.is_some()),
             ("blocks-peer-token-file", self.blocks_peer_token_file.is_some()),
             ("blocks-peer-backend", self.blocks_peer_backend != PeerBackend::Tcp),
+            ("blocks-peer-nixl-library", self.names_library()),
         ];
         set.into_iter().find(|(_, is_set)| *is_set).map(|(field, _)| field)
     }
@@ -108,18 +112,27 @@ impl PeerOptions {
                 invalid("blocks-peer-token-file", why)
             })?,
         };
-        let nixl = self.nixl()?;
+        let nixl = self.nixl(is_insecure)?;
         Ok(PeersConfig { listen, advertise, guard: process.guard.clone(), dialer, nixl })
     }
 
+    fn names_library(&self) -> bool {
+        self.blocks_peer_nixl_library.as_os_str() != LIBRARY
+    }
+
     /// How NIXL is used, if it is.
-    #[cfg_attr(
-        feature = "nixl",
-        expect(clippy::unnecessary_wraps, reason = "as without the feature")
-    )]
-    fn nixl(&self) -> Result<Option<NixlOptions>, ConfigError> {
+    fn nixl(&self, is_insecure: bool) -> Result<Option<NixlOptions>, ConfigError> {
         if self.blocks_peer_backend == PeerBackend::Tcp {
+            if self.names_library() {
+                let why = "is set without blocks-peer-backend nixl: nothing would load it";
+                return Err(ConfigError::invalid("blocks-peer-nixl-library", why));
+            }
             return Ok(None);
+        }
+        if !is_insecure {
+            let why = "nixl has neither TLS nor identities, and whoever reaches its ports can read and change the blocks: \
+                       set insecure to accept that, or use tcp";
+            return Err(ConfigError::invalid("blocks-peer-backend", why));
         }
         #[cfg(feature = "nixl")]
         {

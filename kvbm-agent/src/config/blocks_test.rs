@@ -309,8 +309,23 @@ fn a_volume_is_a_pool_of_the_worker() {
 
 #[test]
 fn the_pool_is_published_to_other_shards_too() {
-    let others = agent(&["--blocks-bytes=4KiB", "--pool-indexers=http://a:1,http://b:1"]);
+    let volume = "--blocks-volume=file:///mnt/kv";
+    let of = |others| ["--blocks-bytes=4KiB", volume, others];
+    let others = agent(&of("--pool-indexers=http://a:1,http://b:1"));
     assert_eq!(others.pool_indexers, ["http://a:1", "http://b:1"]);
-    let twice = refusal(&["--blocks-bytes=4KiB", "--pool-indexers=a:1,a:1"]);
+    let twice = refusal(&of("--pool-indexers=a:1,a:1"));
     assert!(twice.starts_with("pool-indexers: \"http://a:1\" is given twice"), "{twice}");
+    // Two streams of one source would end one another.
+    let both = refusal(&[&of("--pool-indexers=b:1,a:1")[..], &["--indexers=a:1"]].concat());
+    assert!(both.starts_with("pool-indexers: \"http://a:1\" is one of indexers"), "{both}");
+    let without = refusal(&["--blocks-bytes=4KiB", "--pool-indexers=a:1"]);
+    assert!(without.starts_with("pool-indexers: is set without blocks-volume"), "{without}");
+}
+
+#[test]
+fn nixl_is_used_only_where_that_is_accepted() {
+    let open = refusal(&["--blocks-bytes=4KiB", "--blocks-peer-backend=nixl"]);
+    assert!(open.starts_with("blocks-peer-backend: nixl has neither TLS nor"), "{open}");
+    let unused = refusal(&["--blocks-bytes=4KiB", "--blocks-peer-nixl-library=/a.so"]);
+    assert!(unused.starts_with("blocks-peer-nixl-library: is set without"), "{unused}");
 }

@@ -1,4 +1,4 @@
-use super::indexers::{checked, out_of_reach, unpublished};
+use super::indexers::{check_pool_indexers, checked, out_of_reach, unpublished};
 use super::{Options, SourceSpec};
 use crate::agent::{AgentConfig, INDEXERS_MAX, POOL_INDEXERS_MAX, SourcesConfig};
 use crate::blocks::BlocksConfig;
@@ -68,6 +68,7 @@ impl Config {
         let indexers = checked("indexers", &options.indexers, INDEXERS_MAX, &process.dialer)?;
         let pool_indexers =
             checked("pool-indexers", &options.pool_indexers, POOL_INDEXERS_MAX, &process.dialer)?;
+        check_pool_indexers(&registration, &indexers, &pool_indexers)?;
         let zmq = zmq(options)?;
         if indexers.is_empty() && options.nats.nats_url.is_none() && zmq.is_none() {
             let why = "nothing would be published: name an index, or a NATS server with nats-url";

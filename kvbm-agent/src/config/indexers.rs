@@ -28,6 +28,26 @@ pub(super) fn checked(
     Ok(indexers)
 }
 
+/// Checks that those which are told of the volume alone differ from the others, and that there is a volume.
+pub(super) fn check_pool_indexers(
+    registration: &Registration,
+    indexers: &[String],
+    pool_indexers: &[String],
+) -> Result<(), ConfigError> {
+    const FIELD: &str = "pool-indexers";
+    if let Some(both) = pool_indexers.iter().find(|url| indexers.contains(url)) {
+        let why = format!(
+            "{both:?} is one of indexers, which are told of the volume, too: leave it out here"
+        );
+        return Err(ConfigError::invalid(FIELD, why));
+    }
+    if !pool_indexers.is_empty() && registration.pools.is_empty() {
+        let why = "is set without blocks-volume: there is nothing to tell them";
+        return Err(ConfigError::invalid(FIELD, why));
+    }
+    Ok(())
+}
+
 /// Says that nobody is told of the volume.
 pub(super) fn unpublished(registration: &Registration, indexers: &[String]) -> Option<String> {
     (indexers.is_empty() && !registration.pools.is_empty()).then(|| {

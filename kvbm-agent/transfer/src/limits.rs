@@ -44,7 +44,8 @@ pub const LOAN_GRACE: Duration = Duration::from_secs(5);
 pub const READ_BYTES_MAX: usize = 4 << 20;
 /// Maximum bytes of an owner's block that NIXL reads for its parts.
 pub const STAGED_BLOCK_BYTES_MAX: usize = 64 << 20;
-/// Sizes of such blocks, each of which has memory of [`READ_BYTES_MAX`] bytes, or one block, of its own.
+/// Sizes of such blocks, each of which has memory of [`READ_BYTES_MAX`] bytes, or one block, of its own. A further size takes the
+/// place of the one that was used least recently.
 pub const STAGED_SIZES_MAX: usize = 8;
 /// Alignment of that memory.
 pub const STAGING_ALIGNMENT: usize = 4_096;

@@ -330,12 +330,12 @@ pub struct FindAnswer {
     pub pools: Vec<PoolState>,
 }
 
-/// What is known of one pool.
+/// How far the contents of one pool can be trusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolState {
     /// The pool.
     pub pool: WorkerId,
-    /// Blocks of the query that it holds.
+    /// Blocks of the query that it holds, wherever they are in it.
     pub held_blocks: u32,
     /// Worst state among its sources.
     pub state: SourceState,

@@ -1,9 +1,10 @@
 use crate::client::IndexerClient;
 use crate::error::ClientError;
-use crate::overlap::{Answer, Overlap, PoolState};
+use crate::overlap::{Answer, Overlap};
 use crate::prompt::HashedPrompt;
 use crate::route::{Freshness, TierBlocks, Trust, TrustConfig};
 use crate::sharded::ShardedClient;
+use kvasir_proto::convert::PoolState;
 use kvasir_proto::pb::Tier;
 use kvasir_proto::types::{WorkerId, WorkerKey};
 use std::time::Duration;

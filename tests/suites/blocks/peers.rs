@@ -192,7 +192,8 @@ async fn an_owner_that_is_killed_leaves_nothing_wrong() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocks_are_read_from_an_agents_memory_by_nixl() -> Result<()> {
     let library = text(&found::library("../kvbm-agent/memory/tests/nixl/library"));
-    let flags = ["--blocks-peer-backend", "nixl", "--blocks-peer-nixl-library", &library];
+    let nixl = ["--insecure", "--blocks-peer-backend", "nixl", "--blocks-peer-nixl-library"];
+    let flags = [&nixl[..], &[&library]].concat();
     let (a, port) = owner(&flags).await?;
     let b = Place::start(&flags).await?;
     let (mut saves, mut engine) = (engine_of(&a).await?, engine_of(&b).await?);
@@ -215,7 +216,7 @@ async fn blocks_are_read_from_an_agents_memory_by_nixl() -> Result<()> {
     let fetched = fetch(&mut engine, &[format!("http://{port}")], &longer).await?;
     let error = fetched.peers.first().map(|peer| peer.error.clone()).unwrap_or_default();
     ensure!(error.contains("set blocks-peer-backend to nixl there"), "{fetched:?}");
-    let nowhere = ["--blocks-peer-backend", "nixl", "--blocks-peer-nixl-library", "/nowhere.so"];
+    let nowhere = [&nixl[..], &["/nowhere.so"]].concat();
     let refused = Place::start(&nowhere).await.err().context("an agent without its library")?;
     let refused = format!("{refused:#}");
     ensure!(refused.contains("blocks-peer-nixl-library: /nowhere.so can't be loaded"), "{refused}");

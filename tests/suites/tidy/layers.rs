@@ -255,11 +255,11 @@ const LAYERS: &[(&str, &str)] = &[
     ("kvbm-agent/transfer", "limits wire convert counters backend exposed nixl serve client"),
     ("kvbm-agent/transfer::convert", "part exchange"),
     ("kvbm-agent/transfer::wire", "kind error header rank description messages frames"),
-    ("kvbm-agent/transfer::nixl", "export reads options"),
+    ("kvbm-agent/transfer::nixl", "export staging reads options"),
     ("kvbm-agent/transfer::serve", "shared sending lending connection owner"),
     (
         "kvbm-agent/transfer::client",
-        "config owners connection connections answers slots receive sent parts loans borrow staged tcp \
+        "config owners connection connections requests answers slots receive sent parts loans borrow staged tcp \
          nixl",
     ),
     ("kvbm-agent/tiers::disk", "error format file medium recover"),

@@ -1,5 +1,5 @@
-use super::answers::of_wire;
 use super::loans::Loans;
+use super::requests::of_wire;
 use super::slots::{Slots, no_slot};
 use crate::backend::{FetchFault, Fetched};
 use crate::limits::{READ_BLOCKS_MAX, READ_BYTES_MAX};
@@ -77,11 +77,12 @@ impl<'a, 'b> Borrowing<'a, 'b> {
             return Err(no_slot());
         }
         let (now, rest) = blocks.split_at(slots.len().min(blocks.len()));
-        let mut pieces = Vec::with_capacity(now.len());
+        let (mut pieces, in_use) = (Vec::with_capacity(now.len()), self.loans.in_use());
         for (block, slot) in now.iter().zip(slots) {
             let at = self.loans.place(block, self.slots.block_bytes())?;
             let (slot, detached) = slot.detach().ok_or_else(no_slot)?;
-            pieces.push(Piece { slot, at, with: Place::Slot(Box::new(detached)) });
+            let with = Place::of_slot(detached, &in_use);
+            pieces.push(Piece { slot, at, with });
         }
         let reading = self.loans.read(self.reads, pieces)?;
         let heads = now.iter().map(|block| block.head.clone()).collect();
@@ -101,8 +102,7 @@ impl<'a, 'b> Borrowing<'a, 'b> {
                 return Err(FetchFault::Fenced);
             }
             let Piece { slot, with, .. } = piece;
-            let Place::Slot(detached) = with else { return Err(no_slot()) };
-            let slot = detached.attach(slot).ok_or_else(no_slot)?;
+            let slot = with.into_slot().and_then(|at| at.attach(slot)).ok_or_else(no_slot)?;
             let identity = head.identity().map_err(of_wire)?;
             let checksum = Some(Checksum(head.checksum));
             let filled = self.slots.commit(slot, identity, checksum).await?;

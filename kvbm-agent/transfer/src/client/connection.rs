@@ -39,7 +39,9 @@ pub(super) struct Connection {
     pub(super) next_request: u64,
     /// When it was last used.
     pub(super) used_at: Instant,
-    _seat: OwnerSeat,
+    /// With the last one, the owner's sets end.
+    #[cfg_attr(not(feature = "nixl"), expect(dead_code, reason = "for NIXL alone"))]
+    pub(super) seat: Arc<OwnerSeat>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -77,7 +79,7 @@ impl Connection {
             return Err(FetchFault::Refused(text));
         }
         let used_at = Instant::now();
-        let (next_request, _seat, _place) = (0, seat, place);
+        let (next_request, seat, _place) = (0, Arc::new(seat), place);
         Ok(Self {
             reader,
             set,
@@ -87,7 +89,7 @@ impl Connection {
             nixl,
             next_request,
             used_at,
-            _seat,
+            seat,
             _place,
         })
     }

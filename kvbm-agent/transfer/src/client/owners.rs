@@ -11,7 +11,7 @@ pub(super) struct Owners {
     connections: Mutex<BTreeMap<WorkerId, usize>>,
 }
 
-/// A connection to an owner. With the last one the owner's sets end.
+/// A connection to an owner, or a read of its memory. With the last one the owner's sets end.
 #[derive(Debug)]
 pub(super) struct OwnerSeat {
     owners: Arc<Owners>,
@@ -46,7 +46,7 @@ impl Drop for OwnerSeat {
         connections.remove(&self.owner);
         // Still locked, so that nobody imports the owner's sets again in between.
         self.owners.registry.disconnect(&self.owner);
-        // Who it is, is its address: whoever is there next begins anew. Its sets have no transfer without a connection.
+        // Who it is, is its address: whoever is there next begins anew. Its sets have no transfer without a seat.
         if !self.owners.registry.forget(&self.owner) {
             tracing::debug!(owner = self.owner.as_str(), "a set is in use still");
         }

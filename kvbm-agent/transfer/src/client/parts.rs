@@ -254,6 +254,8 @@ impl<'a> PartsFetch<'a> {
     ) -> Result<Candidate, FetchFault> {
         let Source { peer, parts, is_untried, .. } = source;
         if is_untried && matches!(fault, FetchFault::Lost(_) | FetchFault::Fenced) {
+            // It holds the owner's old set, and a new one is imported only once nobody does.
+            drop(parts);
             return self.again(shard, peer).await;
         }
         let ended = Err(fault.clone());

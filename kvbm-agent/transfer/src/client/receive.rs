@@ -1,4 +1,5 @@
-use super::answers::{Answers, of_wire};
+use super::answers::Answers;
+use super::requests::of_wire;
 use super::slots::Slots;
 use crate::backend::{FetchFault, Fetched};
 use crate::limits::RECEIVE_BYTES_MAX;

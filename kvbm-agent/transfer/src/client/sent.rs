@@ -1,10 +1,12 @@
 //! Parts of blocks, from owners with another layout.
 
-use super::answers::{Answers, of_wire};
+use super::answers::Answers;
 use super::connection::Connection;
+use super::requests::of_wire;
 use crate::backend::FetchFault;
 use crate::convert::PartPlan;
 use crate::limits::RECEIVE_BYTES_MAX;
+use crate::wire::BlockHead;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kvasir_blocks::BlockIdentity;
@@ -35,6 +37,16 @@ pub(super) trait PartStream: Send {
     ) -> BoxFuture<'b, Option<Connection>>
     where
         Self: 'b;
+}
+
+/// Whether these are the bytes that the peer states.
+pub(super) fn verify(what: &str, bytes: Summing, head: &BlockHead) -> Result<(), FetchFault> {
+    let (stated, found) = (Checksum(head.checksum), bytes.seal(head.sequence));
+    if stated == found {
+        return Ok(());
+    }
+    let text = format!("the {what} adds up to {found}, and the peer states {stated}");
+    Err(FetchFault::Corrupt(text))
 }
 
 /// Parts that the owner sends.
@@ -69,11 +81,7 @@ impl<'a> Sent<'a> {
             placed.map_err(|error| FetchFault::Corrupt(error.to_string()))?;
             lacks -= count;
         }
-        let (stated, found) = (Checksum(head.checksum), summing.seal(head.sequence));
-        if stated != found {
-            let text = format!("the part adds up to {found}, and the peer states {stated}");
-            return Err(FetchFault::Corrupt(text));
-        }
+        verify("part", summing, &head)?;
         Ok(identity)
     }
 }

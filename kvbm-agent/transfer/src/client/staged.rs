@@ -1,19 +1,18 @@
 //! Parts of blocks that an owner with another layout lends: NIXL reads whole blocks into memory that nothing else uses.
 
-use super::answers::of_wire;
 use super::connection::Connection;
 use super::loans::Loans;
-use super::sent::PartStream;
+use super::requests::of_wire;
+use super::sent::{PartStream, verify};
 use crate::backend::FetchFault;
 use crate::convert::PartPlan;
-use crate::nixl::{Pieces, Place, Reads};
+use crate::nixl::{Pieces, Reads};
 use crate::wire::{BlockHead, Lent};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kvasir_blocks::BlockIdentity;
-use kvasir_memory::nixl::Piece;
+use kvasir_tiers::Summing;
 use kvasir_tiers::manager::Filling;
-use kvasir_tiers::{Checksum, Summing};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
@@ -60,13 +59,10 @@ impl<'a> Staged<'a> {
     async fn read_on(&mut self, lent: &Lent, read: usize) -> Result<usize, FetchFault> {
         let blocks = lent.blocks.get(read..).unwrap_or_default();
         let bytes = self.loans.block_bytes();
-        let slots = self.reads.stage(bytes, blocks.len())?;
-        let count = slots.len();
-        let mut pieces = Vec::with_capacity(count);
-        for (block, slot) in blocks.iter().zip(slots) {
-            let at = self.loans.place(block, bytes)?;
-            pieces.push(Piece { slot, at, with: Place::Staged });
-        }
+        let at = blocks.iter().map(|block| self.loans.place(block, bytes));
+        let at = at.collect::<Result<Vec<_>, _>>()?;
+        let pieces = self.reads.stage(bytes, &at, &self.loans.in_use()).await?;
+        let count = pieces.len();
         let pieces = self.loans.read(self.reads, pieces)?.wait().await?;
         let heads: Vec<_> = blocks.iter().take(count).map(|block| block.head.clone()).collect();
         let plan = Arc::clone(&self.plan);
@@ -108,11 +104,7 @@ fn gather(
         slot.read(0, &mut block).map_err(|error| FetchFault::Corrupt(error.to_string()))?;
         let mut summing = Summing::new();
         summing.update(&block);
-        let (stated, found) = (Checksum(head.checksum), summing.seal(head.sequence));
-        if stated != found {
-            let text = format!("the block adds up to {found}, and the peer states {stated}");
-            return Err(FetchFault::Corrupt(text));
-        }
+        verify("block", summing, &head)?;
         let mut part = Vec::new();
         plan.gather(&block, &mut part);
         Ok((head, part))

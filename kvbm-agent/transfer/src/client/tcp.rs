@@ -187,6 +187,12 @@ impl TransferBackend for TcpBackend {
                     self.count(peer, fault);
                 }
             }
+            // Peers that contradict one another have no fault of their own: nobody knows whose it is.
+            let is_told = |fault| fetched.peers.iter().any(|at| at.stopped.as_ref() == Some(fault));
+            let untold = fetched.stopped.as_ref().filter(|fault| !is_told(fault));
+            if let Some(fault @ FetchFault::Corrupt(_)) = untold {
+                self.count(&request.peers.join(", "), fault);
+            }
             fetched
         }
         .boxed()

@@ -1,14 +1,12 @@
+use super::staging::{InUse, Pieces, Place, Staging};
 use crate::backend::FetchFault;
 use crate::limits::{
-    AGENTS_ENDING_MAX, READ_BLOCKS_MAX, READ_BYTES_MAX, READ_PEERS_MAX, READ_POLL_INTERVAL,
-    READS_WAITING_MAX, STAGED_BLOCK_BYTES_MAX, STAGED_SIZES_MAX, STAGING_ALIGNMENT,
+    AGENTS_ENDING_MAX, READ_PEERS_MAX, READ_POLL_INTERVAL, READS_WAITING_MAX, STAGED_SIZES_MAX,
 };
+use kvasir_memory::Arena;
 use kvasir_memory::nixl::{
-    Agent, Direction, Far, Library, NixlError, Peer, Piece, Plugin, Progress, TransferId,
+    Agent, Direction, Far, Library, NixlError, Peer, Plugin, Progress, TransferId,
 };
-use kvasir_memory::{Arena, SlotLayout, StorageAllocator, SystemAllocator, WriteSlot};
-use kvasir_tiers::manager::Detached;
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -17,24 +15,12 @@ use std::thread::{Builder, JoinHandle};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-pub(crate) type Pieces = Vec<Piece<Place>>;
 type Answer = Result<Pieces, FetchFault>;
-
-/// What NIXL reads into.
-#[derive(Debug)]
-pub(crate) enum Place {
-    /// A slot of the arena whose blocks sessions register.
-    Slot(Box<Detached>),
-    /// A slot of [`Reads::stage`]. All pieces of a transfer are of one size then.
-    Staged,
-}
 
 /// A transfer to be started.
 #[derive(Debug)]
 struct Read {
     metadata: Vec<u8>,
-    /// The arena of staged pieces.
-    staging: Option<Arc<Arena>>,
     pieces: Pieces,
     deadline: Instant,
     done: oneshot::Sender<Answer>,
@@ -45,8 +31,7 @@ struct Read {
 pub(crate) struct Reads {
     /// None once the thread is to end.
     reads: Option<SyncSender<Read>>,
-    /// Memory for blocks of other layouts, by the bytes of a block.
-    staging: Mutex<BTreeMap<usize, Arc<Arena>>>,
+    staging: Staging,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -84,40 +69,17 @@ impl Reads {
             tracing::error!(%error, "the thread for NIXL can't be started");
             NixlError::Call { call: "thread", why: "the system has no further thread" }
         })?;
-        Ok(Self { reads: Some(reads), staging: Mutex::default(), thread: Some(thread) })
+        Ok(Self { reads: Some(reads), staging: Staging::default(), thread: Some(thread) })
     }
 
-    /// Slots for up to `count` blocks of a size that slots here do not have, at least one.
-    pub(crate) fn stage(&self, bytes: usize, count: usize) -> Result<Vec<WriteSlot>, FetchFault> {
-        let arena = self.staging(bytes)?;
-        let free = (0..arena.layout().slots).filter_map(|slot| arena.write(slot).ok());
-        let slots: Vec<_> = free.take(count).collect();
-        if slots.is_empty() {
-            let text = "all memory for blocks of other layouts is in use: retry later";
-            return Err(FetchFault::Unavailable(text.to_owned()));
-        }
-        Ok(slots)
-    }
-
-    fn staging(&self, bytes: usize) -> Result<Arc<Arena>, FetchFault> {
-        if !(1..=STAGED_BLOCK_BYTES_MAX).contains(&bytes) {
-            let text = format!(
-                "its blocks have {bytes} bytes; those of other layouts may have {STAGED_BLOCK_BYTES_MAX} over NIXL"
-            );
-            return Err(FetchFault::Refused(text));
-        }
-        let mut staging = self.staging.lock();
-        if let Some(arena) = staging.get(&bytes) {
-            return Ok(Arc::clone(arena));
-        }
-        if staging.len() >= STAGED_SIZES_MAX {
-            let text = format!("blocks of {STAGED_SIZES_MAX} other sizes were fetched, the limit");
-            return Err(FetchFault::Unavailable(text));
-        }
-        let slots = (READ_BYTES_MAX / bytes).clamp(1, READ_BLOCKS_MAX);
-        let arena = arena_of(bytes, slots)?;
-        staging.insert(bytes, Arc::clone(&arena));
-        Ok(arena)
+    /// Slots for the first of these blocks, of a size that slots here do not have; see [`Staging::pieces`].
+    pub(crate) async fn stage(
+        &self,
+        bytes: usize,
+        at: &[u64],
+        in_use: &InUse,
+    ) -> Result<Pieces, FetchFault> {
+        self.staging.pieces(bytes, at, in_use).await
     }
 
     /// Hands a transfer over to the thread.
@@ -128,14 +90,12 @@ impl Reads {
         deadline: Instant,
     ) -> Result<Reading, FetchFault> {
         let (done, reading) = oneshot::channel();
-        let staged = pieces.first().filter(|piece| matches!(piece.with, Place::Staged));
-        let staging = staged.map(|piece| self.staging(piece.slot.block_bytes())).transpose()?;
-        let read = Read { metadata: metadata.to_vec(), staging, pieces, deadline, done };
+        let read = Read { metadata: metadata.to_vec(), pieces, deadline, done };
         let sent = self.reads.as_ref().map(|reads| reads.try_send(read));
         match sent {
             Some(Ok(())) => Ok(Reading(reading)),
             Some(Err(TrySendError::Full(_))) => {
-                Err(FetchFault::Unavailable(format!("{READS_WAITING_MAX} reads wait already")))
+                Err(FetchFault::NoRoom(format!("{READS_WAITING_MAX} reads wait already")))
             }
             Some(Err(TrySendError::Disconnected(_))) | None => Err(stopped()),
         }
@@ -150,18 +110,6 @@ impl Drop for Reads {
             tracing::error!("the thread for NIXL has panicked");
         }
     }
-}
-
-/// Memory of this process alone.
-fn arena_of(block_bytes: usize, slots: usize) -> Result<Arc<Arena>, FetchFault> {
-    let refused = |error: &dyn ToString| FetchFault::Unavailable(error.to_string());
-    let slots = u32::try_from(slots).unwrap_or(u32::MAX);
-    let layout = SlotLayout::aligned(block_bytes, STAGING_ALIGNMENT, slots);
-    let layout = layout.map_err(|error| refused(&error))?;
-    let bytes = layout.bytes().map_err(|error| refused(&error))?;
-    let region = SystemAllocator.allocate(bytes, STAGING_ALIGNMENT);
-    let region = region.map_err(|error| refused(&error))?;
-    Arena::new(region, layout).map_err(|error| refused(&error))
 }
 
 /// A transfer that runs.
@@ -228,11 +176,12 @@ impl Agents {
 
     /// Starts a transfer, or tells why not.
     fn begin(&mut self, read: Read) {
-        let Read { metadata, staging, pieces, deadline, done } = read;
+        let Read { metadata, pieces, deadline, done } = read;
         if done.is_closed() {
             return;
         }
-        let id = self.generation(&metadata).and_then(|at| {
+        let staging = pieces.first().and_then(|piece| piece.with.staging()).map(Arc::clone);
+        let id = self.generation(&metadata, staging.as_ref()).and_then(|at| {
             let started = at.stage(staging).and_then(|()| at.start(&metadata, pieces));
             let id = started.map_err(|error| lost(&error))?;
             Ok((at, id))
@@ -244,14 +193,17 @@ impl Agents {
     }
 
     /// The agent in use, or a new one.
-    fn generation(&mut self, metadata: &[u8]) -> Result<&mut Generation, FetchFault> {
-        let is_full =
-            |at: &Generation| at.peers.len() >= READ_PEERS_MAX && !at.peers.contains_key(metadata);
-        let is_usable = self.current.as_ref().is_some_and(|at| !at.is_spoiled && !is_full(at));
+    fn generation(
+        &mut self,
+        metadata: &[u8],
+        staging: Option<&Arc<Arena>>,
+    ) -> Result<&mut Generation, FetchFault> {
+        let has_room = |at: &Generation| at.has_room(metadata, staging);
+        let is_usable = self.current.as_ref().is_some_and(|at| !at.is_spoiled && has_room(at));
         if !is_usable {
             if self.ending.len() >= AGENTS_ENDING_MAX {
                 let text = "reads from peers that do not answer are being stopped: retry later";
-                return Err(FetchFault::Unavailable(text.to_owned()));
+                return Err(FetchFault::NoRoom(text.to_owned()));
             }
             self.ending.extend(self.current.take());
             self.current = Some(self.make().map_err(|error| lost(&error))?);
@@ -271,10 +223,20 @@ impl Agents {
 }
 
 impl Generation {
+    /// Whether it may know this peer and this memory.
+    fn has_room(&self, metadata: &[u8], staging: Option<&Arc<Arena>>) -> bool {
+        (self.peers.len() < READ_PEERS_MAX || self.peers.contains_key(metadata))
+            && (self.staging.len() < STAGED_SIZES_MAX || staging.is_none_or(|at| self.has(at)))
+    }
+
+    /// Whether this memory is registered.
+    fn has(&self, staging: &Arc<Arena>) -> bool {
+        self.staging.iter().any(|at| Arc::ptr_eq(at, staging))
+    }
+
     /// Registers staging memory once.
     fn stage(&mut self, staging: Option<Arc<Arena>>) -> Result<(), NixlError> {
-        let new = staging.filter(|arena| !self.staging.iter().any(|at| Arc::ptr_eq(at, arena)));
-        if let Some(arena) = new {
+        if let Some(arena) = staging.filter(|arena| !self.has(arena)) {
             self.agent.register(&arena)?;
             self.staging.push(arena);
         }

@@ -57,6 +57,21 @@ pub struct Owner {
     connections: ConnectionMetrics,
 }
 
+/// Blocks one slot after another. What is in a block is in its [`BlockDescription`](crate::BlockDescription).
+fn opaque(num_blocks: u32, block_bytes: usize, stride_bytes: usize) -> LayoutConfig {
+    LayoutConfig {
+        num_blocks,
+        num_layers: 1,
+        outer_dim: 1,
+        page_size: 1,
+        inner_dim: u32::try_from(block_bytes).unwrap_or(u32::MAX),
+        dtype_width_bytes: 1,
+        // Slots begin at multiples of it, and no earlier multiple has room for a block.
+        alignment_bytes: 1 << stride_bytes.trailing_zeros(),
+        base_offset_bytes: 0,
+    }
+}
+
 impl Owner {
     /// Exports the manager's memory as one set.
     ///
@@ -96,14 +111,13 @@ impl Owner {
         exposed: Exposed,
     ) -> Result<Self, OwnerError> {
         let slots = manager.arena().layout();
-        let layout = manager.state().config().layout;
         let bytes = (slots.stride_bytes as u64).saturating_mul(slots.slots.into());
         let description = BlockSetDescription {
             id: SET,
             content: config.content,
             tensor_parallel: TensorParallel::SINGLE,
             form: LayoutForm::FullyContiguous,
-            config: LayoutConfig { num_blocks: slots.slots, ..layout },
+            config: opaque(slots.slots, slots.block_bytes, slots.stride_bytes),
             memory: SetMemory {
                 kind: MemoryKind::Dram,
                 device_id: 0,

@@ -1,11 +1,11 @@
+use crate::cases::{Over, cases_over, until};
 use crate::found::library;
 use crate::place::{
     Fetching, Memory, PATIENCE, Serving, description, free_and_active, manager, prompt, save,
-    verified,
 };
 use kvasir_process::access::Guard;
 use kvasir_tiers::manager::KvBlockManager;
-use kvasir_transfer::limits::{REQUEST_BLOCKS_MAX, UNTAKEN_TIMEOUT, VERSION};
+use kvasir_transfer::limits::{UNTAKEN_TIMEOUT, VERSION};
 use kvasir_transfer::wire::{Fault, Fetch, FrameReader, Hello, Message, Return};
 use kvasir_transfer::{BlockDescription, FetchFault, NixlOptions};
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 const BLOCK_BYTES: usize = 3_000;
 
@@ -22,7 +22,7 @@ pub fn options() -> NixlOptions {
 }
 
 pub async fn serving(manager: &KvBlockManager) -> Serving {
-    serving_described(manager, description(manager.block_bytes())).await
+    Over(Some(options())).serving(manager).await
 }
 
 pub async fn serving_described(manager: &KvBlockManager, blocks: BlockDescription) -> Serving {
@@ -31,100 +31,10 @@ pub async fn serving_described(manager: &KvBlockManager, blocks: BlockDescriptio
 }
 
 pub fn fetching(manager: Arc<KvBlockManager>) -> Fetching {
-    let blocks = description(manager.block_bytes());
-    Fetching::over(manager, blocks, Some(&options()))
+    Over(Some(options())).fetching(manager)
 }
 
-/// A condition that becomes true.
-pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}");
-        sleep(Duration::from_millis(5)).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn blocks_arrive_byte_for_byte() {
-    for (theirs, ours) in [
-        (Memory::Private, Memory::Private),
-        (Memory::Shared, Memory::Private),
-        (Memory::Private, Memory::Shared),
-        (Memory::Shared, Memory::Shared),
-    ] {
-        // Four requests, the last of which is short.
-        let blocks = prompt(1, 1_600);
-        let owned = manager(theirs, BLOCK_BYTES, 1_600);
-        save(&owned, &blocks);
-        let owner = serving(&owned).await;
-        let fetching = fetching(manager(ours, BLOCK_BYTES, 1_600));
-        assert_eq!(fetching.backend.name(), "nixl");
-        let fetched = fetching.fetch(owner.address, &blocks).await;
-        assert_eq!((fetched.blocks.len(), fetched.stopped), (1_600, None), "{theirs:?} {ours:?}");
-        assert_eq!(fetched.bytes, 1_600 * BLOCK_BYTES as u64);
-        drop(fetched.blocks);
-        assert_eq!(verified(&fetching.manager, &blocks), 1_600);
-        until("what was returned is not counted", || owner.counters.metrics().served == 1_600)
-            .await;
-        assert_eq!(fetching.counters.metrics().fetched, 1_600);
-        assert_eq!(free_and_active(&owned), (0, 0), "nothing is lent any more");
-        owner.stop().await;
-    }
-}
-
-/// Large blocks are summed up on other threads.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn large_blocks_arrive_too() {
-    let (blocks, bytes) = (prompt(1, 5), 3 << 20);
-    let owned = manager(Memory::Shared, bytes, 5);
-    save(&owned, &blocks);
-    let owner = serving(&owned).await;
-    let fetching = fetching(manager(Memory::Private, bytes, 5));
-    let fetched = fetching.fetch(owner.address, &blocks).await;
-    assert_eq!((fetched.blocks.len(), fetched.stopped), (5, None));
-    drop(fetched.blocks);
-    assert_eq!(verified(&fetching.manager, &blocks), 5);
-    owner.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_an_owner_lacks_is_missing_and_a_restarted_owner_is_another_one() {
-    // Of the second of two requests, it has all but the first block.
-    let blocks = prompt(1, 600);
-    let owned = manager(Memory::Private, BLOCK_BYTES, 600);
-    save(&owned, &blocks[..5]);
-    save(&owned, &blocks[REQUEST_BLOCKS_MAX..]);
-    let owner = serving(&owned).await;
-    let fetching = fetching(manager(Memory::Private, BLOCK_BYTES, 16));
-    for round in 0..3 {
-        let fetched = fetching.fetch(owner.address, &blocks).await;
-        assert_eq!((fetched.blocks.len(), fetched.stopped), (5, Some(FetchFault::Missing)));
-        drop(fetched.blocks);
-        assert_eq!(verified(&fetching.manager, &blocks), 5, "round {round}");
-    }
-    until("what was not read is lent still", || free_and_active(&owned).1 == 0).await;
-    let address = owner.address;
-    owner.stop().await;
-    let fetched = fetching.fetch(address, &blocks).await;
-    assert!(matches!(fetched.stopped, Some(FetchFault::Lost(_))), "{:?}", fetched.stopped);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_room_the_rest_stays_where_it_is() {
-    let blocks = prompt(1, 8);
-    let owned = manager(Memory::Private, BLOCK_BYTES, 8);
-    save(&owned, &blocks);
-    let owner = serving(&owned).await;
-    let fetching = fetching(manager(Memory::Private, BLOCK_BYTES, 3));
-    let fetched = fetching.fetch(owner.address, &blocks).await;
-    assert_eq!(fetched.blocks.len(), 3);
-    assert!(matches!(fetched.stopped, Some(FetchFault::NoRoom(_))), "{:?}", fetched.stopped);
-    drop(fetched.blocks);
-    assert_eq!(verified(&fetching.manager, &blocks), 3);
-    // Long before the timeout of the request.
-    until("what was not read is lent still", || free_and_active(&owned).1 == 0).await;
-    owner.stop().await;
-}
+cases_over!(Over(Some(options())));
 
 /// Each side says what the other one lacks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -134,6 +44,7 @@ async fn an_owner_without_nixl_is_named() {
     save(&owned, &blocks);
     let owner = Serving::start(&owned, UNTAKEN_TIMEOUT, Guard::default()).await;
     let over_nixl = fetching(manager(Memory::Private, BLOCK_BYTES, 8));
+    assert_eq!(over_nixl.backend.name(), "nixl");
     let fetched = over_nixl.fetch(owner.address, &blocks).await;
     let Some(FetchFault::Refused(text)) = fetched.stopped else { panic!("{fetched:?}") };
     assert!(text.contains("set blocks-peer-backend to nixl there"), "{text}");

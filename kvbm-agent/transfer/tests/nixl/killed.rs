@@ -1,7 +1,8 @@
 //! Owners in processes of their own, which are stopped and killed while NIXL reads their memory. They offer UCX over TCP alone:
 //! a read needs their processor then, so a read from an owner that is stopped is under way for certain.
 
-use crate::fetching::{fetching, options, serving, until};
+use crate::cases::until;
+use crate::fetching::{fetching, options, serving};
 use crate::place::{
     Fetching, Memory, PATIENCE, free_and_active, manager, names, prompt, save, verified,
 };
@@ -174,6 +175,8 @@ async fn only_the_first_blocks_are_there(fetching: &Fetching, fetched: Fetched) 
     assert_eq!(verified(&fetching.manager, &blocks()), REQUEST_BLOCKS_MAX);
     let are_free = || free_and_active(&fetching.manager).0 == REST as u64;
     until("slots do not come back", are_free).await;
+    let is_unused = || fetching.registry.stats().transfers == 0;
+    until("the owner's set is in use", is_unused).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -210,6 +213,9 @@ async fn an_owner_that_continues_late_writes_nothing() {
     let fetch = stopped_in_the_middle(&owner, &fetching, within).await;
     let (fetched, _) = fetch.await.expect("no panic");
     assert_eq!(fetched.stopped, Some(FetchFault::TimedOut));
+    let stats = fetching.registry.stats();
+    let is_kept = stats.transfers > 0 || free_and_active(&fetching.manager).0 == REST as u64;
+    assert!(is_kept, "the owner's memory is read, and its set has no transfer: {stats:?}");
     only_the_first_blocks_are_there(&fetching, fetched).await;
     let others = prompt(2, REST as u64);
     save(&fetching.manager, &others);

@@ -8,13 +8,14 @@
     reason = "helpers of tests, which may fail"
 )]
 
+#[path = "../peers/cases.rs"]
+mod cases;
 mod fetching;
 #[path = "../../../memory/tests/nixl/found.rs"]
 mod found;
 mod killed;
 mod parts;
 #[path = "../peers/place.rs"]
-#[expect(dead_code, reason = "the tests over TCP use more of it")]
 mod place;
 #[path = "../peers/ranks.rs"]
 mod ranks;

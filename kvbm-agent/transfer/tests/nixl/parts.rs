@@ -1,16 +1,18 @@
 //! Blocks of owners with other layouts: NIXL reads them whole, and what is needed of them becomes a block here.
 
-use crate::fetching::{options, serving_described, until};
+use crate::cases::{RETURNED, until_within};
+use crate::fetching::{options, serving_described};
 use crate::place::{
     Fetching, Memory, Serving, free_and_active, prompt, save_bytes, verified_bytes,
 };
 use crate::ranks::{BY_LAYER, BY_OUTER, CONTIGUOUS, Rank};
-use kvasir_blocks::{BlockIdentity, LayoutForm};
+use kvasir_blocks::{BlockIdentity, LayoutConfig, LayoutForm};
 use kvasir_tiers::manager::KvBlockManager;
 use kvasir_transfer::FetchFault;
-use kvasir_transfer::limits::REQUEST_BLOCKS_MAX;
+use kvasir_transfer::limits::{READ_BYTES_MAX, REQUEST_BLOCKS_MAX, STAGED_SIZES_MAX};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use tokio::join;
 
 /// An agent that has blocks of its rank.
 struct Source {
@@ -44,7 +46,7 @@ fn addresses(owners: &[Source]) -> Vec<SocketAddr> {
 /// Nothing is lent any more.
 async fn stop(owners: Vec<Source>) {
     for Source { manager, serving } in owners {
-        until("a loan is left", || free_and_active(&manager).1 == 0).await;
+        until_within(RETURNED, "a loan is left", || free_and_active(&manager).1 == 0).await;
         serving.stop().await;
     }
 }
@@ -89,4 +91,48 @@ async fn what_one_owner_lacks_stops_all_unless_another_one_has_it() {
     drop(fetched.blocks);
     assert_eq!(verified_bytes(&into.manager, &blocks, |block| whole.bytes_of(block)), 6);
     stop(vec![left, short, long]).await;
+}
+
+/// They share one slot of memory.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fetches_of_large_blocks_take_turns() {
+    let large = |rank: Rank| {
+        let inner_dim = rank.config.inner_dim << 12;
+        Rank { config: LayoutConfig { inner_dim, ..rank.config }, ..rank }
+    };
+    let (theirs, ours) = (large(Rank::of(0, 1, CONTIGUOUS)), large(Rank::of(0, 1, BY_LAYER)));
+    assert!(theirs.bytes() > READ_BYTES_MAX / 2);
+    let blocks = prompt(1, 6);
+    let source = owner(&theirs, Memory::Private, &blocks).await;
+    let into = fetching(&ours, 6);
+    let peers = [source.serving.address];
+    // Of two sessions, as any two of an agent's.
+    let (left, right) = blocks.split_at(3);
+    let (left, right) = join!(into.fetch_parts(&peers, left), into.fetch_parts(&peers, right));
+    for fetched in [left, right] {
+        assert_eq!((fetched.blocks.len(), fetched.stopped), (3, None));
+    }
+    assert_eq!(verified_bytes(&into.manager, &blocks, |block| ours.bytes_of(block)), 6);
+    stop(vec![source]).await;
+}
+
+/// As many sizes as owners choose alignments.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blocks_of_many_sizes_arrive() {
+    let blocks = prompt(1, 2 * STAGED_SIZES_MAX as u64 + 2);
+    let ours = Rank::of(0, 1, BY_LAYER);
+    let into = fetching(&ours, blocks.len() as u32);
+    for (blocks, bits) in blocks.chunks(2).zip(7..) {
+        let rank = Rank::of(0, 1, BY_OUTER);
+        let config = LayoutConfig { alignment_bytes: 1 << bits, ..rank.config };
+        let theirs = Rank { config, ..rank };
+        let source = owner(&theirs, Memory::Private, blocks).await;
+        let fetched = into.fetch_parts(&[source.serving.address], blocks).await;
+        assert_eq!((fetched.blocks.len(), fetched.stopped), (2, None), "alignment {}", 1 << bits);
+        stop(vec![source]).await;
+    }
+    for blocks in blocks.chunks(2) {
+        let verified = verified_bytes(&into.manager, blocks, |block| ours.bytes_of(block));
+        assert_eq!(verified, 2);
+    }
 }

@@ -1,6 +1,7 @@
 //! Owners that lie about what they lend: nothing wrong is registered, and every slot comes back.
 
-use crate::fetching::{fetching, serving, until};
+use crate::cases::until;
+use crate::fetching::{fetching, serving};
 use crate::place::{Fetching, Memory, free_and_active, manager, prompt, save, verified};
 use kvasir_transfer::wire::{FrameReader, Lent, Message};
 use kvasir_transfer::{FetchFault, Fetched};

@@ -1,105 +1,29 @@
+use crate::cases::{Over, cases_over, until};
 use crate::place::{
-    Fetching, Memory, PATIENCE, Serving, description, free_and_active, manager, prompt, save,
-    verified,
+    Fetching, Memory, Serving, description, free_and_active, manager, prompt, save,
 };
+use kvasir_blocks::SlotId;
+use kvasir_blocks::sets::{BlockSetLimits, BlockSetRegistry, SerializedBlockLayout};
 use kvasir_process::access::Guard;
-use kvasir_transfer::limits::{UNTAKEN_TIMEOUT, VERSION};
-use kvasir_transfer::wire::{Fetch, FrameReader, Hello, Message};
+use kvasir_proto::types::WorkerId;
+use kvasir_transfer::limits::VERSION;
+use kvasir_transfer::wire::{Fetch, FrameReader, Hello, Message, Welcome};
 use kvasir_transfer::{BlockDescription, FetchFault};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep};
 
 const BLOCK_BYTES: usize = 3_000;
+const TCP: Over = Over(None);
 
-async fn serving(manager: &kvasir_tiers::manager::KvBlockManager) -> Serving {
-    Serving::start(manager, UNTAKEN_TIMEOUT, Guard::default()).await
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn blocks_arrive_byte_for_byte() {
-    for (theirs, ours) in [
-        (Memory::Private, Memory::Private),
-        (Memory::Shared, Memory::Private),
-        (Memory::Private, Memory::Shared),
-        (Memory::Shared, Memory::Shared),
-    ] {
-        // Four requests, the last of which is short.
-        let blocks = prompt(1, 1_600);
-        let owned = manager(theirs, BLOCK_BYTES, 1_600);
-        save(&owned, &blocks);
-        let owner = serving(&owned).await;
-        let fetching = Fetching::new(manager(ours, BLOCK_BYTES, 1_600));
-        let fetched = fetching.fetch(owner.address, &blocks).await;
-        assert_eq!((fetched.blocks.len(), fetched.stopped), (1_600, None), "{theirs:?} {ours:?}");
-        assert_eq!(fetched.bytes, 1_600 * BLOCK_BYTES as u64);
-        drop(fetched.blocks);
-        assert_eq!(verified(&fetching.manager, &blocks), 1_600);
-        assert_eq!(owner.counters.metrics().served, 1_600);
-        assert_eq!(fetching.counters.metrics().fetched, 1_600);
-        assert_eq!(free_and_active(&owned), (0, 0), "nothing is held any more");
-        owner.stop().await;
-    }
-}
-
-/// Large blocks are summed up on other threads.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn large_blocks_arrive_too() {
-    let (blocks, bytes) = (prompt(1, 3), 3 << 20);
-    let owned = manager(Memory::Shared, bytes, 3);
-    save(&owned, &blocks);
-    let owner = serving(&owned).await;
-    let fetching = Fetching::new(manager(Memory::Private, bytes, 3));
-    let fetched = fetching.fetch(owner.address, &blocks).await;
-    assert_eq!((fetched.blocks.len(), fetched.stopped), (3, None));
-    drop(fetched.blocks);
-    assert_eq!(verified(&fetching.manager, &blocks), 3);
-    owner.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_an_owner_lacks_is_missing_and_connections_are_used_again() {
-    let blocks = prompt(1, 8);
-    let owned = manager(Memory::Private, BLOCK_BYTES, 16);
-    save(&owned, &blocks[..5]);
-    let owner = serving(&owned).await;
-    let fetching = Fetching::new(manager(Memory::Private, BLOCK_BYTES, 16));
-    for round in 0..3 {
-        let fetched = fetching.fetch(owner.address, &blocks).await;
-        assert_eq!((fetched.blocks.len(), fetched.stopped), (5, Some(FetchFault::Missing)));
-        drop(fetched.blocks);
-        assert_eq!(verified(&fetching.manager, &blocks), 5, "round {round}");
-    }
-    let stopped = fetching.counters.metrics().stopped;
-    assert_eq!(stopped.get("missing"), Some(&3));
-    // A restarted owner is another one: the connection of before is not used.
-    let address = owner.address;
-    owner.stop().await;
-    let fetched = fetching.fetch(address, &blocks).await;
-    assert!(matches!(fetched.stopped, Some(FetchFault::Lost(_))), "{:?}", fetched.stopped);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_room_the_rest_stays_where_it_is() {
-    let blocks = prompt(1, 8);
-    let owned = manager(Memory::Private, BLOCK_BYTES, 8);
-    save(&owned, &blocks);
-    let owner = serving(&owned).await;
-    let fetching = Fetching::new(manager(Memory::Private, BLOCK_BYTES, 3));
-    let fetched = fetching.fetch(owner.address, &blocks).await;
-    assert_eq!(fetched.blocks.len(), 3);
-    assert!(matches!(fetched.stopped, Some(FetchFault::NoRoom(_))), "{:?}", fetched.stopped);
-    drop(fetched.blocks);
-    assert_eq!(verified(&fetching.manager, &blocks), 3);
-    owner.stop().await;
-}
+cases_over!(TCP);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_blocks_are_refused_by_the_field() {
     let owned = manager(Memory::Private, BLOCK_BYTES, 8);
-    let owner = serving(&owned).await;
+    let owner = TCP.serving(&owned).await;
     let right = description(BLOCK_BYTES);
     let mut others = [right.clone(), right.clone(), right.clone(), right];
     others[0].model = "other".to_owned();
@@ -135,31 +59,48 @@ async fn a_slow_peer_is_disconnected() {
     let owned = manager(Memory::Private, bytes, 32);
     save(&owned, &blocks);
     let owner = Serving::start(&owned, Duration::from_millis(300), Guard::default()).await;
-    let stream = TcpStream::connect(owner.address).await.expect("a connection");
-    let mut reader = FrameReader::new(stream, bytes as u64);
-    let hello = Hello {
-        version: VERSION,
-        authorization: String::new(),
-        worker: "slow".to_owned(),
-        blocks: description(bytes),
-    };
-    let hello = Message::Hello(hello).frame(0);
-    reader.io().write_all(&hello).await.expect("a connection");
-    let welcome = reader.frame().await.expect("a frame");
-    assert!(matches!(welcome, Some(Message::Welcome(_))), "{welcome:?}");
+    let (mut reader, _) = greeted(owner.address, bytes).await;
     let sequences = blocks.iter().map(|block| block.sequence.0).collect();
     let fetch = Fetch { request: 0, epoch: 1, export: 1, timeout_ms: 25_000, sequences };
     reader.io().write_all(&Message::Fetch(fetch).frame(0)).await.expect("a connection");
-    let deadline = Instant::now() + PATIENCE;
-    while owner.counters.metrics().disconnected["untaken"] == 0 {
-        assert!(Instant::now() < deadline, "{:?}", owner.counters.metrics());
-        sleep(Duration::from_millis(10)).await;
-    }
+    let is_counted = || owner.counters.metrics().disconnected["untaken"] == 1;
+    until("it is not disconnected", is_counted).await;
     let metrics = owner.counters.metrics();
     assert!(metrics.served < 32, "{metrics:?}");
-    while free_and_active(&owned) != (0, 0) {
-        assert!(Instant::now() < deadline, "it holds blocks still");
-        sleep(Duration::from_millis(10)).await;
-    }
+    until("it holds blocks still", || free_and_active(&owned) == (0, 0)).await;
     owner.stop().await;
+}
+
+/// A connection, and how it was welcomed.
+async fn greeted(owner: SocketAddr, bytes: usize) -> (FrameReader<TcpStream>, Welcome) {
+    let stream = TcpStream::connect(owner).await.expect("a connection");
+    let mut reader = FrameReader::new(stream, bytes as u64);
+    let (authorization, worker) = (String::new(), "by hand".to_owned());
+    let blocks = description(bytes);
+    let hello = Message::Hello(Hello { version: VERSION, authorization, worker, blocks }).frame(0);
+    reader.io().write_all(&hello).await.expect("a connection");
+    let welcome = reader.frame().await.expect("a frame");
+    let Some(Message::Welcome(welcome)) = welcome else { panic!("{welcome:?}") };
+    (reader, welcome)
+}
+
+/// Slots have room behind their blocks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_set_of_an_owner_states_where_each_block_is() {
+    for bytes in [1, BLOCK_BYTES, 4_096, 4_097, 9_000] {
+        let owned = manager(Memory::Private, bytes, 4);
+        let owner = TCP.serving(&owned).await;
+        let (_, welcome) = greeted(owner.address, bytes).await;
+        let registry = BlockSetRegistry::new(1, BlockSetLimits::DEFAULT);
+        let set = SerializedBlockLayout(welcome.set);
+        let worker = WorkerId::new("owner").expect("a name");
+        let set = registry.import_remote_blockset(&worker, &set).expect("a set");
+        let stride = owned.arena().layout().stride_bytes as u64;
+        for slot in 0..4 {
+            let region = set.layout().region(SlotId(slot), 0, 0).expect("a block");
+            let place = (u64::from(slot) * stride, bytes as u64);
+            assert_eq!((region.address, region.bytes), place, "{bytes} bytes, slot {slot}");
+        }
+        owner.stop().await;
+    }
 }

@@ -8,6 +8,7 @@
     reason = "helpers of tests, which may fail"
 )]
 
+mod cases;
 mod fake;
 mod fetching;
 mod parts;

@@ -57,7 +57,7 @@ fn group(size: u32, form: LayoutForm) -> Vec<Rank> {
 async fn four_ranks_become_eight_and_back() {
     // More than one request.
     let blocks = prompt(1, REQUEST_BLOCKS_MAX as u64 + 3);
-    for (from, to, needed) in [(4, 8, 1), (8, 4, 2), (1, 2, 1), (2, 1, 2)] {
+    for (from, to, needed) in [(4, 8, 1), (8, 4, 2), (1, 2, 1), (2, 1, 2), (16, 1, 16)] {
         let sources = owners(&group(from, CONTIGUOUS), Memory::Private, &blocks).await;
         let addresses: Vec<_> = sources.iter().map(|owner| owner.address).collect();
         for rank in [0, to - 1] {
@@ -100,7 +100,7 @@ async fn a_peer_with_another_layout_is_told_from_others() {
     let metrics = fetching.counters.metrics();
     assert_eq!((metrics.fetches, metrics.stopped.len()), (2, 0), "{metrics:?}");
     assert_eq!(free_and_active(&fetching.manager), (1, 0));
-    // A restarted owner: the connection of before is of no use, and a new one is.
+    // The connection of before is of no use when its owner has gone.
     let address = owner.address;
     owner.serving.stop().await;
     let gone = fetching.fetch_parts(&[address], &prompt(2, 1)).await;

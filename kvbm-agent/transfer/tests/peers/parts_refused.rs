@@ -8,6 +8,7 @@ use kvasir_transfer::wire::{Fault, Header, Kind};
 use kvasir_transfer::{BlockDescription, FetchFault, FetchedParts};
 use std::time::Duration;
 use tokio::join;
+use tokio::time::timeout;
 
 const SLOTS: u32 = 8;
 const BLOCKS: usize = 3;
@@ -126,6 +127,32 @@ async fn owners_that_disagree_about_a_block_register_nothing() {
     let (fetched, (), ()) = join!(fetch, serve(&one, &left, 0), serve(&other, &right, 1));
     assert!(matches!(fetched.stopped, Some(FetchFault::Corrupt(_))), "{fetched:?}");
     assert_eq!((fetched.blocks.len(), free_and_active(&fetching.manager)), (0, (SLOTS.into(), 0)));
+    let metrics = fetching.counters.metrics();
+    assert_eq!((metrics.corrupt, metrics.stopped["corrupt"]), (1, 1), "{metrics:?}");
+}
+
+/// The connection of before is closed, and the set of before ends: a new connection is made at once.
+#[tokio::test]
+async fn a_restarted_owner_is_asked_again_at_once() {
+    let owner = Rank::of(0, 1, CONTIGUOUS);
+    let (fake, blocks) = (Fake::of(&owner).await, prompt(1, BLOCKS as u64));
+    let (rank, fetching) = fetching();
+    let peers = [fake.address()];
+    for (from, epochs) in [(0, 1..=1), (1, 2..=2)] {
+        let fetch = fetching.fetch_parts(&peers, &blocks[from..=from]);
+        let serve = async {
+            for epoch in epochs {
+                let mut caller = fake.accept(epoch).await;
+                caller.asked().await;
+                serve_all(&mut caller, &blocks[from..=from], &owner).await;
+            }
+        };
+        let (fetched, ()) = timeout(Duration::from_secs(5), async { join!(fetch, serve) })
+            .await
+            .expect("it does not wait for its own set");
+        assert_eq!((fetched.blocks.len(), fetched.stopped), (1, None));
+    }
+    assert_eq!(verified_bytes(&fetching.manager, &blocks, |block| rank.bytes_of(block)), 2);
 }
 
 /// Another agent with the same heads takes over in the middle of a block.

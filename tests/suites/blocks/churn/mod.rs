@@ -51,8 +51,8 @@ async fn blocks_are_right_while_everybody_is_killed_over_jetstream() -> Result<(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn blocks_are_right_while_everybody_is_killed_over_nixl() -> Result<()> {
     let library = library("../kvbm-agent/memory/tests/nixl/library").display().to_string();
-    let nixl = ["--blocks-peer-backend", "nixl", "--blocks-peer-nixl-library", &library];
-    churn(Plane::Grpc, &nixl).await
+    let nixl = ["--insecure", "--blocks-peer-backend", "nixl", "--blocks-peer-nixl-library"];
+    churn(Plane::Grpc, &[&nixl[..], &[&library]].concat()).await
 }
 
 async fn churn(plane: Plane, flags: &[&str]) -> Result<()> {

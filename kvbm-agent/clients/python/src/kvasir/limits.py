@@ -54,7 +54,7 @@ ONBOARD_TIMEOUT_MS_MAX = 25_000
 ONBOARD_TIMEOUT_MS_DEFAULT = 10_000
 """Its default."""
 
-FETCH_PEERS_MAX = 8
+FETCH_PEERS_MAX = 64
 """Most peers of one `Session.fetch`."""
 
 SLOT_LEASE_MS_DEFAULT = 30_000
