@@ -30,28 +30,28 @@ impl<'a> Answers<'a> {
         loop {
             self.ask().await?;
             let Some((number, part)) = self.requests.first() else { return Ok(None) };
-            match self.requests.frame().await? {
-                Message::Block(head) => {
-                    let is_expected = part.get(self.came).is_some_and(|at| at.0 == head.sequence)
-                        && head.request == number
-                        && head.index as usize == self.came;
-                    if !is_expected {
-                        let text = "the peer sent another block than the one that is next";
-                        return Err(FetchFault::Corrupt(text.to_owned()));
-                    }
-                    self.came += 1;
-                    return Ok(Some(head));
+            let message = self.requests.frame().await?;
+            if let Message::End(end) = &message
+                && end.request == number
+            {
+                let ended = of_end(end, self.came, part.len());
+                if matches!(ended, Ok(()) | Err(FetchFault::Missing)) {
+                    self.requests.answered();
+                    self.came = 0;
                 }
-                Message::End(end) if end.request == number => {
-                    let ended = of_end(&end, self.came, part.len());
-                    if matches!(ended, Ok(()) | Err(FetchFault::Missing)) {
-                        self.requests.answered();
-                        self.came = 0;
-                    }
-                    ended?;
-                }
-                _ => return Err(out_of_turn()),
+                ended?;
+                continue;
             }
+            let Message::Block(head) = message else { return Err(out_of_turn()) };
+            let is_expected = part.get(self.came).is_some_and(|at| at.0 == head.sequence)
+                && head.request == number
+                && head.index as usize == self.came;
+            if !is_expected {
+                let text = "the peer sent another block than the one that is next";
+                return Err(FetchFault::Corrupt(text.to_owned()));
+            }
+            self.came += 1;
+            return Ok(Some(head));
         }
     }
 

@@ -42,10 +42,10 @@ impl<'a> Loans<'a> {
 
     async fn next_asked(&mut self) -> Result<Option<Lent>, FetchFault> {
         let Some((number, part)) = self.requests.first() else { return Ok(None) };
-        let lent = match self.requests.frame().await? {
-            Message::Lent(lent) if lent.request == number => lent,
-            _ => return Err(out_of_turn()),
-        };
+        let Message::Lent(lent) = self.requests.frame().await? else { return Err(out_of_turn()) };
+        if lent.request != number {
+            return Err(out_of_turn());
+        }
         let mut expected = part.iter().zip(0_u32..);
         let is_expected = |block: &LentBlock| {
             let head = &block.head;
