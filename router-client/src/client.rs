@@ -196,6 +196,11 @@ impl IndexerClient {
         }
     }
 
+    /// How long a query may take.
+    pub(crate) const fn deadline(&self) -> Duration {
+        self.config.deadline
+    }
+
     /// Makes one call when there is room in flight, within the deadline.
     async fn call<R>(
         &self,

@@ -58,6 +58,21 @@ pub enum IngestError {
         /// As requested.
         requested: String,
     },
+    /// Other sources feed the pool.
+    #[error(
+        "pool {address} has {field} {present}, not {requested}, and a source of it is connected: register it with the same \
+         {field}, or stop all its sources first"
+    )]
+    PoolInUse {
+        /// The pool.
+        address: WorkerAddress,
+        /// First field that differs.
+        field: &'static str,
+        /// As registered.
+        present: String,
+        /// As requested.
+        requested: String,
+    },
     /// The source's first stream of this incarnation had another copy mode.
     #[error(
         "copy_mode of source {source_name:?} cannot change within one incarnation: use the same one, or begin \
@@ -159,6 +174,7 @@ impl IngestError {
             Self::WrongShard(_)
             | Self::Conflict { .. }
             | Self::Disputed { .. }
+            | Self::PoolInUse { .. }
             | Self::PlacedInPool { .. }
             | Self::CopyMode { .. } => ErrorCode::FailedPrecondition,
             Self::Partition(error) => error.code(),

@@ -1,6 +1,8 @@
 //! Pools among the registered workers: what the index has to know of them, and when a source of one is given up.
 
-use super::{Ingest, IngestError, push_source::Command, worker::Publishers, worker::Worker};
+use super::{
+    Ingest, IngestError, Registered, push_source::Command, worker::Publishers, worker::Worker,
+};
 use kvasir_proto::{
     convert::{Registration, WorkerAddress},
     types::HolderKind,
@@ -33,6 +35,40 @@ impl Ingest {
         }
         let (shard, id) = (worker.partition.shard_of(worker.id()), worker.id().clone());
         Ok(self.writer.change(shard, move |index| index.forget_roles(&id)).await?)
+    }
+
+    /// Registers a pool anew that is registered otherwise, and drops its blocks. Not while any source of it is connected:
+    /// its blocks are those of all sources, and each source registers the pool before each stream.
+    pub(super) async fn replace_pool(
+        self: &Arc<Self>,
+        present: &Arc<Worker>,
+        registration: &Registration,
+    ) -> Result<Registered, IngestError> {
+        let Some((field, before, now)) = present.registration.difference(registration) else {
+            return Ok(Registered::Present);
+        };
+        let (ingest, pool) = (Arc::clone(self), Arc::clone(present));
+        let in_use = IngestError::PoolInUse {
+            address: pool.address(),
+            field,
+            present: before.clone(),
+            requested: now.clone(),
+        };
+        self.run_to_end(async move {
+            let _control = ingest.control.lock().await;
+            if pool.is_removed() {
+                return Ok(());
+            }
+            if !pool.close_if_unconnected().await {
+                return Err(in_use);
+            }
+            let address = pool.address();
+            tracing::info!(pool = %address, field, before, now, "the pool's registration changed: it is registered anew");
+            ingest.remove_locked(&address).await.map(|_blocks| ())
+        })
+        .await?;
+        // Whoever was faster has registered it.
+        self.register(registration.clone()).await
     }
 
     /// Whether what a registration describes belongs to this server: a pool belongs to every shard.
@@ -95,9 +131,14 @@ mod tests {
         code::ErrorCode,
         convert::{Hello, Placement, PublishedBatch, QueryInput},
         pb,
-        types::{BlockName, CopyMode, Incarnation, KvEvent, LocalHash, StoredBlock, Tier},
+        types::{
+            BlockName, CopyMode, Incarnation, KvEvent, LocalHash, LossPolicy, StoredBlock, Tier,
+        },
     };
-    use tokio::time::{sleep, timeout};
+    use tokio::{
+        task::yield_now,
+        time::{sleep, timeout},
+    };
 
     /// So long a source may be away.
     const AWAY: Duration = Duration::from_millis(50);
@@ -146,6 +187,40 @@ mod tests {
 
     fn held(partition: &Partition) -> u64 {
         partition.pool_pairs()
+    }
+
+    /// Each source registers the pool before each stream: one that describes it otherwise would drop the blocks of all.
+    #[tokio::test]
+    async fn a_pool_that_is_fed_stays_as_it_is_registered() {
+        let ingest = ingest();
+        let pool = registration("pool", pb::HolderKind::Pool);
+        let clearing = Registration { loss_policy: Some(LossPolicy::Clear), ..pool.clone() };
+        let (key, address) = (pool.partition.clone(), pool.address());
+        ingest.register(pool.clone()).await.expect("a pool");
+        let partition = ingest.partitions.get(&key).expect("it is there");
+        let session = open(&ingest, "a").await;
+        store(&session, 1).await;
+        for in_order in [false, true] {
+            let refused = ingest.introduce(&clearing, in_order).await.expect_err("it is fed");
+            assert_eq!(refused.code(), ErrorCode::FailedPrecondition, "{refused}");
+            let refused = refused.to_string();
+            assert!(refused.contains("has loss_policy "), "{refused}");
+            assert!(refused.contains("stop all its sources first"), "{refused}");
+        }
+        ingest.introduce(&pool, false).await.expect("as it is");
+        assert_eq!((held(&partition), session.fenced().is_cancelled()), (1, false));
+        session.close().await;
+        // Nobody feeds it any more, however often it is described otherwise.
+        for registration in [&clearing, &pool, &clearing] {
+            let unfed = async {
+                while ingest.introduce(registration, false).await.is_err() {
+                    yield_now().await;
+                }
+            };
+            timeout(PATIENCE, unfed).await.expect("it is registered anew");
+        }
+        assert_eq!((ingest.contains(&address), held(&partition)), (true, 0));
+        ingest.stop().await;
     }
 
     /// One that is away is given up once another has been there for long enough. The last one never is.

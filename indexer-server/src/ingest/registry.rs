@@ -216,7 +216,8 @@ impl Ingest {
     /// Registers a worker as its agent describes it. A worker with another registration is replaced, with
     /// its blocks, except in two cases: engines' sockets feed it, or its agent is still connected. An agent
     /// that never had a stream counts as connected if it has replaced another and its lease has not expired.
-    /// The second exception does not apply to messages of an ordered log (`in_order`).
+    /// The second exception does not apply to messages of an ordered log (`in_order`). A pool stays as it is while any
+    /// source of it is connected.
     ///
     /// # Errors
     /// As [`register`](Self::register) and [`remove`](Self::remove).
@@ -236,6 +237,9 @@ impl Ingest {
         };
         if present.kind() != registration.kind {
             return Err(IngestError::Conflict { address, field, present: before, requested: now });
+        }
+        if present.kind() == HolderKind::Pool {
+            return self.replace_pool(&present, registration).await;
         }
         if !in_order && present.has_agent() && !present.lease_is_over(self.origin) {
             return Err(IngestError::Disputed { address, field, present: before, requested: now });
@@ -266,7 +270,7 @@ impl Ingest {
     }
 
     /// Runs a change to its end, even if the caller goes away meanwhile.
-    async fn run_to_end<R: Send + 'static>(
+    pub(super) async fn run_to_end<R: Send + 'static>(
         &self,
         change: impl Future<Output = Result<R, IngestError>> + Send + 'static,
     ) -> Result<R, IngestError> {
@@ -399,7 +403,7 @@ impl Ingest {
     }
 
     /// Removes a worker. The caller holds `control`.
-    async fn remove_locked(&self, address: &WorkerAddress) -> Result<u64, IngestError> {
+    pub(super) async fn remove_locked(&self, address: &WorkerAddress) -> Result<u64, IngestError> {
         let Some((_, worker)) = self.workers.remove(address) else {
             self.check_shard(&address.worker)?;
             return Err(IngestError::UnknownWorker { address: address.clone() });

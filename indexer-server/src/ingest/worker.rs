@@ -190,6 +190,14 @@ impl Worker {
         }
     }
 
+    /// Lets no stream in any more, unless one is open. Whether none is.
+    pub(super) async fn close_if_unconnected(&self) -> bool {
+        let mut publishers = self.publishers.lock().await;
+        let is_connected = |at: &Arc<PushSource>| at.shared().link().is_connected;
+        publishers.closed |= !publishers.by_name.values().any(is_connected);
+        publishers.closed
+    }
+
     /// Ends the tasks of all publishers and lets no new one in. Returns their sources.
     pub(super) async fn close_publishers(&self) -> Vec<IndexedSource> {
         let mut publishers = self.publishers.lock().await;

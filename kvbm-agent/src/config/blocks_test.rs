@@ -310,7 +310,7 @@ fn a_volume_is_a_pool_of_the_worker() {
 #[test]
 fn the_pool_is_published_to_other_shards_too() {
     let volume = "--blocks-volume=file:///mnt/kv";
-    let of = |others| ["--blocks-bytes=4KiB", volume, others];
+    let of = |others| ["--blocks-bytes=4KiB", "--blocks-volume-bytes=1GiB", volume, others];
     let others = agent(&of("--pool-indexers=http://a:1,http://b:1"));
     assert_eq!(others.pool_indexers, ["http://a:1", "http://b:1"]);
     let twice = refusal(&of("--pool-indexers=a:1,a:1"));

@@ -1017,7 +1017,7 @@ pub struct RegisterWorkerRequest {
     /// with FAILED_PRECONDITION. It is still refused if the present registration has endpoints; while a stream of the
     /// worker's agent is open (PublishHello.local_indexer_endpoint); and, if that worker never had such a stream, while
     /// it has itself replaced another registration and its lease, if any, has not run out. In the last two cases, two
-    /// agents use one worker id.
+    /// agents use one worker id. A pool is replaced only while no source of it is connected.
     #[prost(bool, tag = "14")]
     pub replace: bool,
     /// How long blocks on a medium are held after their last announcement, for media whose connector never reports
@@ -1479,7 +1479,8 @@ pub enum HolderKind {
     /// as a match, and it takes no placement. `worker_id` is its name, and the publishers that see the store are its
     /// sources: it holds what at least one of them announced and has not removed. In whichever tier they announce a block
     /// makes no difference. A pool has no endpoints, no local_indexer_endpoint, no lease, no profile and no pool_ids. It
-    /// stays, with its blocks, until RemoveWorker removes it, whatever becomes of its sources and workers. All shards
+    /// stays, with its blocks, until RemoveWorker removes it or `replace` a registration that nobody feeds, whatever
+    /// becomes of its sources and workers. All shards
     /// accept it: a publisher sends its stream to every shard. At most 64 in a partition.
     Pool = 2,
 }
@@ -5645,7 +5646,7 @@ pub struct FetchRequest {
     #[prost(bytes = "bytes", tag = "1")]
     pub session_id: ::prost::bytes::Bytes,
     /// Addresses of the agents' peer ports (--blocks-peer-listen; the label `blocks-peer` of their workers): `host:port`, `<http://host:port`>
-    /// or `<https://host:port`.> 1 to 8, each once; the first is asked first. If they hold different parts of the heads, name one agent
+    /// or `<https://host:port`.> 1 to 64, each once; the first is asked first. If they hold different parts of the heads, name one agent
     /// at least for each part that is needed; further ones with the same part are asked if the first one fails.
     #[prost(string, repeated, tag = "2")]
     pub peers: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,

@@ -27,7 +27,7 @@ fn worker(name: &str, labels: &[(&str, &str)]) -> RouterWorker {
     worker
 }
 
-/// Workers `a` and `d` serve blocks, `b` only fetches, `c` has no agent.
+/// Workers `a`, `d` and `e` serve blocks, `d` other ones, `b` only fetches, `c` has no agent.
 fn state(fetch: Option<FetchConfig>) -> State {
     let outliers = OutlierConfig { failures: 1, ..OutlierConfig::default() };
     let config = RouterConfig { fetch, outliers, ..RouterConfig::new(BLOCK) };
@@ -38,8 +38,8 @@ fn state(fetch: Option<FetchConfig>) -> State {
         worker("b", &[bytes]),
         worker("c", &[]),
         worker("d", &[("blocks-bytes", "9"), ("blocks-peer", "http://d:1")]),
+        worker("e", &[bytes, ("blocks-peer", "http://e:1")]),
     ];
-
     state.set_workers(workers, Duration::ZERO);
     state
 }
@@ -56,7 +56,7 @@ fn overlaps(held: &[(&str, u32, u32)]) -> Overlaps {
         .map(|(name, host, _)| (key(name), TierBlocks { host: *host, ..TierBlocks::default() }));
     Overlaps {
         by_rank: by_rank.collect(),
-        below_device: below_device.collect(),
+        below_device: Some(below_device.collect()),
         index_use: IndexUse::Answered {
             elapsed: Duration::ZERO,
             missing_shards: Vec::new(),
@@ -101,6 +101,19 @@ fn the_decision_names_peers_blocks_and_times() {
     assert!((decision.cost.fetch_tokens - 12.0).abs() < 1e-9, "{:?}", decision.cost);
 }
 
+/// Their first blocks are the same, as with one system prompt.
+#[test]
+fn prompts_that_begin_alike_are_fetched_from_all_that_hold_as_much() {
+    let held = overlaps(&[("a", 12, 0), ("e", 12, 0)]);
+    let first = |blocks| {
+        let plan = choose(&mut state(Some(FETCH)), blocks, &held, &pinned("b")).fetch;
+        plan.expect("a plan").peers.first().map(|peer| peer.worker.clone())
+    };
+    let firsts: Vec<_> = (12..44).filter_map(first).collect();
+    let of = |name| firsts.iter().filter(|at| **at == key(name)).count();
+    assert!(of("a") >= 8 && of("e") >= 8, "{firsts:?}");
+}
+
 #[test]
 fn without_agent_holder_or_answer_there_is_a_reason() {
     let held = overlaps(&[("a", 12, 0), ("d", 14, 0)]);
@@ -111,6 +124,8 @@ fn without_agent_holder_or_answer_there_is_a_reason() {
     assert_eq!(reason("a", &held), NoFetch::NoHolder, "neither itself nor blocks of other bytes");
     assert_eq!(reason("b", &overlaps(&[("b", 0, 14)])), NoFetch::Complete);
     assert_eq!(reason("b", &Overlaps::not_needed()), NoFetch::NotAsked);
+    let half_answered = Overlaps { below_device: None, ..overlaps(&[("a", 12, 0)]) };
+    assert_eq!(reason("b", &half_answered), NoFetch::NotAsked);
     // One that failed of late is not asked.
     let mut state = state(Some(FETCH));
     let first =
@@ -157,11 +172,14 @@ proptest! {
         let (mut off, mut on) = (state(None), state(Some(FETCH)));
         for (blocks, a, c, mode) in requests {
             let mut held = overlaps(&[("a", 0, a.min(blocks)), ("c", 0, c.min(blocks))]);
+            // There is a planner, and the only holder has blocks of other bytes.
+            let of_holder = |name| vec![(key(name), TierBlocks { host: blocks, ..TierBlocks::default() })];
+            held.below_device = Some(of_holder("d"));
             let mode = [Mode::Kv, Mode::LeastLoaded, Mode::RoundRobin][mode];
             let hints = Hints { mode: Some(mode), explain: true, ..Hints::default() };
             let with = choose(&mut on, blocks, &held, &hints);
             prop_assert!(with.fetch.is_err());
-            held.below_device = vec![(key("a"), TierBlocks { host: blocks, ..TierBlocks::default() })];
+            held.below_device = Some(of_holder("a"));
             let without = choose(&mut off, blocks, &held, &hints);
             prop_assert_eq!(&without.fetch, &Err(NoFetch::NotAsked));
             prop_assert_eq!(Decision { fetch: Err(NoFetch::NotAsked), ..with }, without);

@@ -8,7 +8,7 @@ use kvasir_proto::convert::PoolState;
 use kvasir_proto::pb::Tier;
 use kvasir_proto::types::{WorkerId, WorkerKey};
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 /// Who answers how much of a prompt each worker holds.
 #[derive(Debug, Clone)]
@@ -60,8 +60,8 @@ pub(super) struct Held {
 pub(super) struct Overlaps {
     pub(super) by_rank: Vec<(WorkerKey, Held)>,
     /// Leading blocks that ranks hold in host memory or on disk, by the better of the two. Only ranks whose knowledge is
-    /// trusted fully; empty if nobody plans to fetch them.
-    pub(super) below_device: Vec<(WorkerKey, TierBlocks)>,
+    /// trusted fully. None if the index did not say.
+    pub(super) below_device: Option<Vec<(WorkerKey, TierBlocks)>>,
     pub(super) index_use: IndexUse,
 }
 
@@ -78,13 +78,13 @@ impl Index {
             Err(error) => {
                 tracing::debug!(%error, "the index does not answer: load alone decides");
                 let index_use = IndexUse::Failed { elapsed, error };
-                Overlaps { by_rank: Vec::new(), below_device: Vec::new(), index_use }
+                Overlaps { by_rank: Vec::new(), below_device: None, index_use }
             }
         }
     }
 
     /// [`Index::overlaps`] with what agents can serve to others. That may take a second question: where a rank holds leading
-    /// blocks in device memory only, the first answer does not tell which ones are elsewhere, too.
+    /// blocks in device memory only, the first answer does not tell which ones are elsewhere, too. Both share one deadline.
     pub(super) async fn overlaps_for_fetches(
         &self,
         prompt: &HashedPrompt,
@@ -92,20 +92,34 @@ impl Index {
     ) -> Overlaps {
         let begin = Instant::now();
         let mut found = self.overlaps(prompt, trust).await;
-        if !found.below_device.iter().any(|(_, blocks)| blocks.device > 0) {
+        if !found.below_device.iter().flatten().any(|(_, blocks)| blocks.device > 0) {
             return found;
         }
-        match self.find(prompt, &[Tier::Host, Tier::Disk]).await {
-            Ok(answer) => found.below_device = below_device(&answer, trust, true),
-            Err(error) => {
+        let tiers = [Tier::Host, Tier::Disk];
+        let answer = timeout_at(begin + self.deadline(), self.find(prompt, &tiers)).await;
+        found.below_device = match answer {
+            Ok(Ok(answer)) => Some(below_device(&answer, trust, true)),
+            Ok(Err(error)) => {
                 tracing::debug!(%error, "the index does not answer: nothing is fetched");
-                found.below_device.clear();
+                None
             }
-        }
+            Err(_elapsed) => {
+                tracing::debug!("the index answers late: nothing is fetched");
+                None
+            }
+        };
         if let IndexUse::Answered { elapsed, .. } = &mut found.index_use {
             *elapsed = begin.elapsed();
         }
         found
+    }
+
+    fn deadline(&self) -> Duration {
+        match self {
+            Self::None => Duration::ZERO,
+            Self::One(client) => client.deadline(),
+            Self::Sharded(client) => client.deadline(),
+        }
     }
 
     async fn find(&self, prompt: &HashedPrompt, tiers: &[Tier]) -> Result<Answer, ClientError> {
@@ -138,7 +152,7 @@ impl Index {
 
 impl Overlaps {
     pub(super) const fn not_needed() -> Self {
-        Self { by_rank: Vec::new(), below_device: Vec::new(), index_use: IndexUse::NotNeeded }
+        Self { by_rank: Vec::new(), below_device: None, index_use: IndexUse::NotNeeded }
     }
 
     fn answered(answer: Answer, config: &TrustConfig, elapsed: Duration) -> Self {
@@ -161,7 +175,7 @@ impl Overlaps {
         let by_rank = by_rank.collect();
         let index_use =
             IndexUse::Answered { elapsed, missing_shards, holding_ranks, distrusted_ranks };
-        Self { by_rank, below_device, index_use }
+        Self { by_rank, below_device: Some(below_device), index_use }
     }
 }
 

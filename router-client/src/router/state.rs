@@ -393,17 +393,17 @@ impl State {
         let window = selector.config().slow_start.window;
         let outliers = Some(&*outliers).filter(|at| at.has_ejected(now));
         let (shared, held) = (active.shared(chain), workers.holders(&overlaps.by_rank));
-        let plans = fetch.zip(bandwidth).map(|(config, bandwidth)| {
+        let known = overlaps.below_device.as_deref();
+        let plans = fetch.zip(bandwidth).zip(known).map(|((config, bandwidth), known)| {
             let credits = &selector.config().cost.credits;
             let size = (question.blocks, question.block_size);
             let is_ejected = |key: &_| outliers.is_some_and(|at| at.is_ejected(key, now));
-            let holders = workers.serving(&overlaps.below_device, is_ejected);
-            // Requests with other blocks begin with other holders.
-            let turn = chain.first().and_then(|first| usize::try_from(first.0).ok());
+            let holders = workers.serving(known, is_ejected);
+            // Requests with other blocks begin with other holders, also if they begin alike.
+            let turn = chain.last().and_then(|last| usize::try_from(last.0).ok());
             let planner = FetchPlanner::new(size, credits, bandwidth, holders, turn.unwrap_or(0));
             Plans { planner, config }
         });
-        let plans = plans.filter(|_| matches!(overlaps.index_use, IndexUse::Answered { .. }));
         let has_plans = plans.as_ref().is_some_and(|plans| !plans.planner.is_empty());
         let candidates = Members {
             members: workers.members(),

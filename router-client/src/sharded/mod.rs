@@ -110,6 +110,11 @@ impl ShardedClient {
         self.find_hashed(&prompt.hashed()).await
     }
 
+    /// How long a query may take.
+    pub(crate) fn deadline(&self) -> Duration {
+        self.inner.deadline
+    }
+
     /// [`ShardedClient::find`] for a prompt that is hashed already.
     ///
     /// # Errors
