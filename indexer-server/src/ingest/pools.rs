@@ -189,6 +189,12 @@ mod tests {
         partition.pool_pairs()
     }
 
+    async fn until_introduced(ingest: &Arc<Ingest>, registration: &Registration) {
+        while ingest.introduce(registration, false).await.is_err() {
+            yield_now().await;
+        }
+    }
+
     /// Each source registers the pool before each stream: one that describes it otherwise would drop the blocks of all.
     #[tokio::test]
     async fn a_pool_that_is_fed_stays_as_it_is_registered() {
@@ -212,12 +218,9 @@ mod tests {
         session.close().await;
         // Nobody feeds it any more, however often it is described otherwise.
         for registration in [&clearing, &pool, &clearing] {
-            let unfed = async {
-                while ingest.introduce(registration, false).await.is_err() {
-                    yield_now().await;
-                }
-            };
-            timeout(PATIENCE, unfed).await.expect("it is registered anew");
+            timeout(PATIENCE, until_introduced(&ingest, registration))
+                .await
+                .expect("nobody feeds it");
         }
         assert_eq!((ingest.contains(&address), held(&partition)), (true, 0));
         ingest.stop().await;

@@ -1,7 +1,7 @@
 use super::candidates::{Members, Plans};
 use super::config::{Filter, Hints, RouterConfig, RouterWorker};
 use super::error::RouteError;
-use super::index::{IndexUse, Overlaps};
+use super::index::Overlaps;
 use super::waiting::Waiter;
 use super::workers::{Member, Workers};
 use crate::route::{

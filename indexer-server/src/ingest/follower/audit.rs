@@ -124,6 +124,11 @@ impl Audit {
         }
     }
 
+    /// Forgets the digest of an earlier stream, whose batches may be numbered otherwise.
+    pub(super) const fn forget_announced(&mut self) {
+        self.announced = None;
+    }
+
     /// Forgets everything; returns what was held back.
     pub(super) fn give_up(&mut self) -> VecDeque<HeldBack> {
         mem::take(self).held

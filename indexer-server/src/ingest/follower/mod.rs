@@ -320,6 +320,7 @@ impl Follower {
         self.fence = CancellationToken::new();
         self.stream += 1;
         self.stream_incarnation = Some(incarnation);
+        self.audit.forget_announced();
         self.waiting.clear();
         let (first, head) = (hello.first_sequence, hello.head_sequence);
         self.input(Input::Connected { incarnation, first, head, in_order }).await?;
