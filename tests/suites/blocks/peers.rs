@@ -338,7 +338,7 @@ async fn wrong_requests_and_options_name_the_field() -> Result<()> {
         (peers(&[]), "peers is required"),
         (peers(&["tcp://a:1"]), "peers[0]"),
         (peers(&["a:1", "http://a:1"]), "peers[1] repeats"),
-        (peers(&["a:1"; 9]), "peers has 9 entries"),
+        (peers(&["a:1"; 65]), "peers has 65 entries"),
         (
             pb::FetchRequest { sequence_hashes: vec![1, 1], ..right.clone() },
             "sequence_hashes[1] repeats 1",

@@ -227,7 +227,7 @@ impl<T> Agent<T> {
     pub fn connect(&mut self, metadata: &[u8]) -> Result<Peer, NixlError> {
         if !(1..=METADATA_BYTES_MAX).contains(&metadata.len()) {
             return Err(NixlError::Count {
-                field: "bytes of metadata (name fewer devices in UCX_NET_DEVICES)",
+                field: "bytes of metadata",
                 count: metadata.len(),
                 max: METADATA_BYTES_MAX,
             });
