@@ -58,7 +58,7 @@ pub enum IngestError {
         /// As requested.
         requested: String,
     },
-    /// Other sources feed the pool.
+    /// A source of the pool is connected, so its registration can't change.
     #[error(
         "pool {address} has {field} {present}, not {requested}, and a source of it is connected: register it with the same \
          {field}, or stop all its sources first"

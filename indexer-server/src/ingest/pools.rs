@@ -1,8 +1,6 @@
 //! Pools among the registered workers: what the index has to know of them, and when a source of one is given up.
 
-use super::{
-    Ingest, IngestError, Registered, push_source::Command, worker::Publishers, worker::Worker,
-};
+use super::{Ingest, IngestError, push_source::Command, worker::Publishers, worker::Worker};
 use kvasir_proto::{
     convert::{Registration, WorkerAddress},
     types::HolderKind,
@@ -37,38 +35,24 @@ impl Ingest {
         Ok(self.writer.change(shard, move |index| index.forget_roles(&id)).await?)
     }
 
-    /// Registers a pool anew that is registered otherwise, and drops its blocks. Not while any source of it is connected:
-    /// its blocks are those of all sources, and each source registers the pool before each stream.
-    pub(super) async fn replace_pool(
+    /// Removes a pool unless one of its sources is connected. Returns whether the pool is gone.
+    pub(super) async fn remove_unfed(
         self: &Arc<Self>,
-        present: &Arc<Worker>,
-        registration: &Registration,
-    ) -> Result<Registered, IngestError> {
-        let Some((field, before, now)) = present.registration.difference(registration) else {
-            return Ok(Registered::Present);
-        };
-        let (ingest, pool) = (Arc::clone(self), Arc::clone(present));
-        let in_use = IngestError::PoolInUse {
-            address: pool.address(),
-            field,
-            present: before.clone(),
-            requested: now.clone(),
-        };
+        pool: &Arc<Worker>,
+    ) -> Result<bool, IngestError> {
+        let (ingest, pool) = (Arc::clone(self), Arc::clone(pool));
         self.run_to_end(async move {
             let _control = ingest.control.lock().await;
             if pool.is_removed() {
-                return Ok(());
+                return Ok(true);
             }
             if !pool.close_if_unconnected().await {
-                return Err(in_use);
+                return Ok(false);
             }
-            let address = pool.address();
-            tracing::info!(pool = %address, field, before, now, "the pool's registration changed: it is registered anew");
-            ingest.remove_locked(&address).await.map(|_blocks| ())
+            ingest.remove_locked(&pool.address()).await?;
+            Ok(true)
         })
-        .await?;
-        // Whoever was faster has registered it.
-        self.register(registration.clone()).await
+        .await
     }
 
     /// Whether what a registration describes belongs to this server: a pool belongs to every shard.
@@ -189,13 +173,14 @@ mod tests {
         partition.pool_pairs()
     }
 
+    /// Introduces a pool as soon as its sources are known to be gone.
     async fn until_introduced(ingest: &Arc<Ingest>, registration: &Registration) {
         while ingest.introduce(registration, false).await.is_err() {
             yield_now().await;
         }
     }
 
-    /// Each source registers the pool before each stream: one that describes it otherwise would drop the blocks of all.
+    /// Each source registers the pool before each stream. A source with another registration must not drop the others' blocks.
     #[tokio::test]
     async fn a_pool_that_is_fed_stays_as_it_is_registered() {
         let ingest = ingest();
@@ -216,13 +201,29 @@ mod tests {
         ingest.introduce(&pool, false).await.expect("as it is");
         assert_eq!((held(&partition), session.fenced().is_cancelled()), (1, false));
         session.close().await;
-        // Nobody feeds it any more, however often it is described otherwise.
-        for registration in [&clearing, &pool, &clearing] {
-            timeout(PATIENCE, until_introduced(&ingest, registration))
-                .await
-                .expect("nobody feeds it");
-        }
+        let replaced = until_introduced(&ingest, &clearing);
+        timeout(PATIENCE, replaced).await.expect("no source is connected");
         assert_eq!((ingest.contains(&address), held(&partition)), (true, 0));
+        // It had no stream since, so it can be replaced again.
+        ingest.introduce(&pool, false).await.expect("no source is connected");
+        ingest.stop().await;
+    }
+
+    /// Another worker has the same block size: a pool with a different one could not be registered after its removal.
+    #[tokio::test]
+    async fn a_pool_is_not_removed_for_a_registration_that_would_be_refused() {
+        let ingest = ingest();
+        let pool = registration("pool", pb::HolderKind::Pool);
+        ingest.register(registration("w", pb::HolderKind::Worker)).await.expect("a worker");
+        ingest.register(pool.clone()).await.expect("a pool");
+        let partition = ingest.partitions.get(&pool.partition).expect("it is there");
+        let session = open(&ingest, "a").await;
+        store(&session, 1).await;
+        session.close().await;
+        let larger = Registration { block_size: 32, ..pool };
+        let refused = ingest.introduce(&larger, false).await.expect_err("another block size");
+        assert!(refused.to_string().contains("block"), "{refused}");
+        assert_eq!(held(&partition), 1);
         ingest.stop().await;
     }
 

@@ -216,7 +216,7 @@ impl Ingest {
     /// Registers a worker as its agent describes it. A worker with another registration is replaced, with
     /// its blocks, except in two cases: engines' sockets feed it, or its agent is still connected. An agent
     /// that never had a stream counts as connected if it has replaced another and its lease has not expired.
-    /// The second exception does not apply to messages of an ordered log (`in_order`). A pool stays as it is while any
+    /// The second exception does not apply to messages of an ordered log (`in_order`). A pool is replaced only while no
     /// source of it is connected.
     ///
     /// # Errors
@@ -238,9 +238,6 @@ impl Ingest {
         if present.kind() != registration.kind {
             return Err(IngestError::Conflict { address, field, present: before, requested: now });
         }
-        if present.kind() == HolderKind::Pool {
-            return self.replace_pool(&present, registration).await;
-        }
         if !in_order && present.has_agent() && !present.lease_is_over(self.origin) {
             return Err(IngestError::Disputed { address, field, present: before, requested: now });
         }
@@ -251,10 +248,15 @@ impl Ingest {
         if present.partition.block_size() != size && present.partition.registered() > 1 {
             return Err(IngestError::block_size(&present.partition, size));
         }
-        tracing::info!(worker = %address, field, before, now, "the worker's registration changed: it is registered anew");
-        self.remove(address.clone()).await?;
+        let is_pool = present.kind() == HolderKind::Pool;
+        if !is_pool {
+            self.remove(address.clone()).await?;
+        } else if !self.remove_unfed(&present).await? {
+            return Err(IngestError::PoolInUse { address, field, present: before, requested: now });
+        }
+        tracing::info!(worker = %address, field, before, now, "the registration changed: its blocks were dropped");
         let registered = self.register(registration.clone()).await?;
-        if let Some(replacing) = self.workers.get(&address) {
+        if let Some(replacing) = self.workers.get(&address).filter(|_| !is_pool) {
             replacing.mark_replacement();
         }
         Ok(registered)

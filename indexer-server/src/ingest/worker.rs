@@ -190,7 +190,7 @@ impl Worker {
         }
     }
 
-    /// Lets no stream in any more, unless one is open. Whether none is.
+    /// Refuses new streams from now on, unless one is open. Returns whether it refuses them.
     pub(super) async fn close_if_unconnected(&self) -> bool {
         let mut publishers = self.publishers.lock().await;
         let is_connected = |at: &Arc<PushSource>| at.shared().link().is_connected;

@@ -124,7 +124,7 @@ impl Audit {
         }
     }
 
-    /// Forgets the digest of an earlier stream, whose batches may be numbered otherwise.
+    /// Forgets the digest that the previous stream announced: a new incarnation numbers its batches from 0 again.
     pub(super) const fn forget_announced(&mut self) {
         self.announced = None;
     }

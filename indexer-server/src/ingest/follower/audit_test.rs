@@ -42,7 +42,7 @@ fn a_digest_is_compared_at_the_batch_that_it_is_of() {
     assert_eq!(due(&mut audit, None), "compare 0", "before the first batch");
     audit.announce(Some(8), Some(79));
     audit.forget_announced();
-    assert_eq!(due(&mut audit, Some(8)), "nothing", "another stream has batches of its own");
+    assert_eq!(due(&mut audit, Some(8)), "nothing", "a new stream has other batches");
     audit.announce(Some(9), Some(1));
     audit.announce(Some(10), Some(2));
     assert_eq!(due(&mut audit, Some(10)), "compare 2", "the newest");
