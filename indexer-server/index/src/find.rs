@@ -5,6 +5,7 @@
 //! size of the answers.
 
 use crate::index::Index;
+use crate::roles::Readers;
 use crate::sets::{HolderIndex, SetId, TierSets};
 use crate::shared::SharedBlocks;
 use crate::slots::Slot;
@@ -405,19 +406,19 @@ impl Index {
 struct Pools<'a> {
     shared: &'a SharedBlocks,
     /// The ranks that read each pool, by the number of the pool.
-    readers: Vec<Option<&'a [u64]>>,
+    readers: Vec<Option<&'a Readers>>,
 }
 
 impl Pools<'_> {
     /// The ranks that read one of these pools, one bit a pool.
-    fn readers(&self, pools: u64) -> impl Iterator<Item = &[u64]> {
+    fn readers(&self, pools: u64) -> impl Iterator<Item = &Readers> {
         ones(0, pools).filter_map(|pool| *self.readers.get(pool as usize)?)
     }
 
     /// Whether a pool that a rank reads holds a block.
     fn hold(&self, block: u32, holder: HolderIndex) -> bool {
         let pools = self.shared.held(block, block + 1).first().copied().unwrap_or(0);
-        self.readers(pools).any(|readers| has_bit(readers, holder))
+        self.readers(pools).any(|readers| readers.contains(holder))
     }
 }
 
@@ -436,9 +437,12 @@ impl Scratch {
             let end = from + index_u32(run.len());
             self.set_here(index, tiers, sets);
             for readers in pools.readers(run.first().copied().unwrap_or(0)) {
-                self.here.iter_mut().zip(readers).for_each(|(here, readers)| *here |= readers);
+                readers.union_into(&mut self.here);
             }
-            self.stretches.push(Stretch { sets, end });
+            match self.stretches.last_mut() {
+                Some(last) if last.sets == sets => last.end = end,
+                _ => self.stretches.push(Stretch { sets, end }),
+            }
             if !self.stop_others(from) {
                 return false;
             }

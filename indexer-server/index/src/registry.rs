@@ -11,9 +11,18 @@ use crate::table::index_u32;
 use crate::totals::Totals;
 use kvasir_proto::digest::RankDigest;
 use kvasir_proto::types::{CopyMode, DpRank, SourceStatus, Tier, WorkerId};
+use std::collections::BTreeMap;
 
 /// Bytes of a rank that holds nothing.
 const RANK_BYTES: usize = size_of::<Holder>() + size_of::<Option<Box<Holder>>>();
+
+/// The ranks of a worker; none if it has no source yet.
+fn ranks<'a>(
+    workers: &'a BTreeMap<WorkerId, Worker>,
+    worker: &WorkerId,
+) -> &'a [(DpRank, HolderIndex)] {
+    workers.get(worker).map_or(&[], |worker| &worker.ranks)
+}
 
 impl Index {
     /// Adds a source to a worker, which is created with it, and makes it feed `rank`.
@@ -87,6 +96,7 @@ impl Index {
                     let counted = slot.take().map_or(Totals::default(), |holder| holder.counted());
                     self.totals.replace(counted, Totals::default());
                 }
+                self.roles.remove_rank(source.worker(), holder);
                 self.free_holders.push(holder);
             }
             self.workers.remove(source.worker());
@@ -174,6 +184,7 @@ impl Index {
             Some(slot) => *slot = holder,
             None => self.holders.push(holder),
         }
+        self.roles.add_rank(name, index);
         self.renumber();
         self.recount(index);
         Ok(index)
@@ -187,7 +198,6 @@ impl Index {
         self.present.resize(self.holders.len().div_ceil(64), 0);
         self.in_order = true;
         self.ordered.clear();
-        self.roles.begin();
         let workers = self.workers.iter();
         let ordered = workers.flat_map(|(id, worker)| worker.ranks.iter().map(move |at| (id, at)));
         let mut before = None;
@@ -199,7 +209,6 @@ impl Index {
                 && let Some(word) = self.present.get_mut(holder as usize / 64)
             {
                 *word |= 1 << (holder % 64);
-                self.roles.add(worker, holder, self.present.len());
             }
             self.in_order &= before < Some(holder);
             self.ordered.push(holder);
@@ -210,21 +219,19 @@ impl Index {
     /// From now on a worker is a pool, with all it holds: no query lists it, and its blocks count for its readers where
     /// a query asks for that.
     pub fn set_pool(&mut self, worker: &WorkerId) {
-        if self.roles.set_pool(worker) {
+        if self.roles.set_pool(worker, ranks(&self.workers, worker)) {
             self.renumber();
         }
     }
 
     /// A worker reads these pools, which need not be known yet, and no others.
     pub fn set_reads(&mut self, worker: &WorkerId, pools: &[WorkerId]) {
-        if self.roles.set_reads(worker, pools) {
-            self.renumber();
-        }
+        self.roles.set_reads(worker, pools, ranks(&self.workers, worker));
     }
 
     /// Forgets that a worker is a pool, or reads any.
     pub fn forget_roles(&mut self, worker: &WorkerId) {
-        if self.roles.forget(worker) {
+        if self.roles.forget(worker, ranks(&self.workers, worker)) {
             self.renumber();
         }
     }

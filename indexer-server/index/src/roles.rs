@@ -1,7 +1,8 @@
 //! Which workers are pools, and which pools a worker reads. Both are facts of a registration: they are here before the
 //! worker has a rank, and stay without one.
 
-use kvasir_proto::types::WorkerId;
+use crate::sets::HolderIndex;
+use kvasir_proto::types::{DpRank, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Pools and their readers.
@@ -11,8 +12,49 @@ pub(crate) struct Roles {
     pools: BTreeSet<WorkerId>,
     /// The pools that a worker reads, by worker.
     reads: BTreeMap<WorkerId, Box<[WorkerId]>>,
-    /// For each pool that is read, its readers: one bit a rank, by its index. It follows from `reads` and the ranks.
-    readers: BTreeMap<WorkerId, Vec<u64>>,
+    /// The ranks that read a pool, by pool. A pool without such a rank has no entry.
+    readers: BTreeMap<WorkerId, Readers>,
+}
+
+/// Ranks as bits by index. Only words with a bit are stored: 16 bytes at most for each rank that reads a pool, however many
+/// pools workers name.
+#[derive(Debug, Default)]
+pub(crate) struct Readers {
+    /// The number of each word and its bits, in order of their numbers.
+    words: Vec<(u32, u64)>,
+}
+
+impl Readers {
+    pub(crate) fn contains(&self, holder: HolderIndex) -> bool {
+        let at = self.words.binary_search_by_key(&(holder / 64), |&(number, _)| number);
+        let bits = at.ok().and_then(|at| self.words.get(at)).map_or(0, |&(_, bits)| bits);
+        bits & (1 << (holder % 64)) != 0
+    }
+
+    /// Adds these ranks to a bitmap.
+    pub(crate) fn union_into(&self, bitmap: &mut [u64]) {
+        for &(number, bits) in &self.words {
+            if let Some(word) = bitmap.get_mut(number as usize) {
+                *word |= bits;
+            }
+        }
+    }
+
+    fn insert(&mut self, holder: HolderIndex) {
+        let (number, bit) = (holder / 64, 1 << (holder % 64));
+        match self.words.binary_search_by_key(&number, |&(number, _)| number) {
+            Ok(at) => self.words.get_mut(at).into_iter().for_each(|(_, bits)| *bits |= bit),
+            Err(at) => self.words.insert(at, (number, bit)),
+        }
+    }
+
+    fn remove(&mut self, holder: HolderIndex) {
+        let (number, bit) = (holder / 64, 1_u64 << (holder % 64));
+        if let Ok(at) = self.words.binary_search_by_key(&number, |&(number, _)| number) {
+            self.words.get_mut(at).into_iter().for_each(|(_, bits)| *bits &= !bit);
+            self.words.retain(|&(_, bits)| bits != 0);
+        }
+    }
 }
 
 impl Roles {
@@ -26,43 +68,52 @@ impl Roles {
     }
 
     /// The ranks that read a pool; none if no rank does.
-    pub(crate) fn readers(&self, pool: &WorkerId) -> Option<&[u64]> {
-        self.readers.get(pool).map(Vec::as_slice)
+    pub(crate) fn readers(&self, pool: &WorkerId) -> Option<&Readers> {
+        self.readers.get(pool)
     }
 
-    /// Whether that is news.
-    pub(crate) fn set_pool(&mut self, worker: &WorkerId) -> bool {
+    /// Makes a worker a pool, which reads none. Returns whether that is a change.
+    pub(crate) fn set_pool(&mut self, worker: &WorkerId, ranks: &[(DpRank, HolderIndex)]) -> bool {
+        self.set_reads(worker, &[], ranks);
         self.pools.insert(worker.clone())
     }
 
-    /// Whether that is news.
-    pub(crate) fn set_reads(&mut self, worker: &WorkerId, pools: &[WorkerId]) -> bool {
-        let before = if pools.is_empty() {
-            self.reads.remove(worker)
+    /// Sets the pools that a worker with these ranks reads.
+    pub(crate) fn set_reads(
+        &mut self,
+        worker: &WorkerId,
+        pools: &[WorkerId],
+        ranks: &[(DpRank, HolderIndex)],
+    ) {
+        ranks.iter().for_each(|&(_, holder)| self.remove_rank(worker, holder));
+        if pools.is_empty() {
+            self.reads.remove(worker);
         } else {
-            self.reads.insert(worker.clone(), pools.into())
-        };
-        before.as_deref().unwrap_or_default() != pools
+            self.reads.insert(worker.clone(), pools.into());
+        }
+        ranks.iter().for_each(|&(_, holder)| self.add_rank(worker, holder));
     }
 
-    /// Whether there was anything to forget.
-    pub(crate) fn forget(&mut self, worker: &WorkerId) -> bool {
-        let was_pool = self.pools.remove(worker);
-        self.reads.remove(worker).is_some() || was_pool
+    /// Forgets what a worker with these ranks is and reads. Returns whether it was a pool.
+    pub(crate) fn forget(&mut self, worker: &WorkerId, ranks: &[(DpRank, HolderIndex)]) -> bool {
+        self.set_reads(worker, &[], ranks);
+        self.pools.remove(worker)
     }
 
-    /// Forgets the readers, before the ranks are numbered again.
-    pub(crate) fn begin(&mut self) {
-        self.readers.clear();
-    }
-
-    /// Adds a rank of a worker, whose bit is in one of so many words.
-    pub(crate) fn add(&mut self, worker: &WorkerId, holder: u32, words: usize) {
+    /// Adds a rank of a worker.
+    pub(crate) fn add_rank(&mut self, worker: &WorkerId, holder: HolderIndex) {
         for pool in self.reads.get(worker).into_iter().flatten() {
-            let readers = self.readers.entry(pool.clone()).or_default();
-            readers.resize(words, 0);
-            if let Some(word) = readers.get_mut(holder as usize / 64) {
-                *word |= 1 << (holder % 64);
+            self.readers.entry(pool.clone()).or_default().insert(holder);
+        }
+    }
+
+    /// Removes a rank of a worker. Another rank may get its index.
+    pub(crate) fn remove_rank(&mut self, worker: &WorkerId, holder: HolderIndex) {
+        for pool in self.reads.get(worker).into_iter().flatten() {
+            let Some(readers) = self.readers.get_mut(pool) else { continue };
+            readers.remove(holder);
+            if readers.words.is_empty() {
+                self.readers.remove(pool);
             }
         }
     }

@@ -24,6 +24,12 @@ impl Index {
         self.roles.is_pool(worker)
     }
 
+    /// Whether a rank here reads a pool, which may be in another index.
+    #[must_use]
+    pub fn has_readers(&self, pool: &WorkerId) -> bool {
+        self.roles.readers(pool).is_some()
+    }
+
     /// Positions that pools hold: pairs of a rank of a pool and a position.
     #[must_use]
     pub fn pool_pairs(&self) -> u64 {

@@ -271,3 +271,62 @@ fn a_worker_holds_what_its_pools_hold_where_a_query_asks_for_that() {
     bench.index.forget_roles(&id("pool"));
     bench.check(&prompt, &[("pool", 2), ("reader", 2), ("other", 1)]);
 }
+
+/// A worker that gets the place of a reader that has gone does not read its pools.
+#[test]
+fn readers_of_a_pool_come_and_go_with_their_ranks() {
+    let id = |name: &str| WorkerId::new(name).expect("a name");
+    let mut bench = Bench::new();
+    let pool = id("pool");
+    bench.index.set_pool(&pool);
+    let in_pool = bench.worker("pool", CopyMode::Set);
+    bench.apply(in_pool, &stored(None, &[(1, 10), (2, 20)]));
+    let locals = [10, 20].map(LocalHash);
+    let key = QueryKey::Locals(&locals);
+    // More than one word of bits, with words between that have none.
+    let names: Vec<_> = (0..200).map(|number| format!("w{number:03}")).collect();
+    let is_reader = |number: usize| number.is_multiple_of(150);
+    let mut sources = Vec::new();
+    for (number, name) in names.iter().enumerate() {
+        if is_reader(number) {
+            bench.index.set_reads(&id(name), &[pool.clone(), id("another")]);
+        }
+        sources.push(bench.worker(name, CopyMode::Set));
+    }
+    check_shared(&mut bench, key, TierSet::ALL, &[("w000", 2, 2), ("w150", 2, 2)]);
+    assert!(bench.index.has_readers(&id("another")));
+    // Roles are forgotten after the last source is, or before.
+    bench.index.remove_source(sources[0]).expect("it holds nothing");
+    bench.index.forget_roles(&id("w000"));
+    let _same_place = bench.worker("x", CopyMode::Set);
+    check_shared(&mut bench, key, TierSet::ALL, &[("w150", 2, 2)]);
+    bench.index.set_reads(&id("x"), std::slice::from_ref(&pool));
+    check_shared(&mut bench, key, TierSet::ALL, &[("w150", 2, 2), ("x", 2, 2)]);
+    for worker in ["w150", "x"] {
+        assert!(bench.index.has_readers(&pool), "{worker}");
+        bench.index.forget_roles(&id(worker));
+    }
+    assert!(!bench.index.has_readers(&pool) && !bench.index.has_readers(&id("another")));
+    check_shared(&mut bench, key, TierSet::ALL, &[]);
+}
+
+/// A long prompt of which a pool holds every second block.
+#[test]
+fn a_pool_with_holes_and_a_reader_with_the_rest_make_one_prefix() {
+    let id = |name: &str| WorkerId::new(name).expect("a name");
+    let mut bench = Bench::new();
+    bench.index.set_pool(&id("pool"));
+    bench.index.set_reads(&id("reader"), &[id("pool")]);
+    let [reader, pool] = ["reader", "pool"].map(|at| bench.worker(at, CopyMode::Set));
+    let blocks: Vec<_> = (1..=101).map(|name| (name, name * 10)).collect();
+    bench.apply(reader, &stored(None, &blocks));
+    bench.apply(pool, &stored(None, &blocks));
+    let every = |from: u64| (from..=101).step_by(2).collect::<Vec<_>>();
+    bench.apply(reader, &removed(&every(1)));
+    bench.apply(pool, &removed(&every(2)));
+    let locals: Vec<_> = blocks.iter().map(|&(_, local)| LocalHash(local)).collect();
+    let names: Vec<_> = blocks.iter().map(|&(name, _)| BlockName(name)).collect();
+    for key in [QueryKey::Locals(&locals), QueryKey::Names(&names)] {
+        check_shared(&mut bench, key, TierSet::ALL, &[("reader", 101, 51)]);
+    }
+}

@@ -37,8 +37,8 @@ pub(super) fn ask<'a>(
     Some(Asked { shared: Some(shared), pools, restoring })
 }
 
-/// Finds out what all pools hold of a query, and returns those that hold any of it, by id; none if nobody wants the answer
-/// any more. Without pools this takes a moment for each shard.
+/// Finds out what all pools hold of a query. Returns the pools that hold any of it and that a worker reads, by id: routers trust
+/// the blocks of pools as far as the worst of these. None if nobody wants the answer any more.
 fn find(
     partition: &Partition,
     key: QueryKey<'_>,
@@ -59,8 +59,11 @@ fn find(
             return None;
         }
     }
-    let mut pools: Vec<_> =
-        shared.pools().map(|(pool, held)| state(partition, pool, held, now)).collect();
+    let mut pools: Vec<_> = shared
+        .pools()
+        .filter(|(pool, _)| partition.shards().iter().any(|shard| shard.read().has_readers(pool)))
+        .map(|(pool, held)| state(partition, pool, held, now))
+        .collect();
     pools.sort_unstable_by(|a, b| a.pool.cmp(&b.pool));
     Some(pools)
 }

@@ -27,8 +27,9 @@ const UNIT_NAMES: usize = 8;
 impl Small {
     pub(super) fn are_exceeded(self, query: &FindQuery, partition: &Partition) -> bool {
         let ranks = partition.ranks();
+        let pools = usize::try_from(partition.pools()).unwrap_or(usize::MAX);
         self.is_answer_larger(query, ranks)
-            || work(query, partition.block_size(), ranks) > self.work
+            || work(query, partition.block_size(), (ranks, pools)) > self.work
     }
 
     /// Whether the answer is known to have more ranks.
@@ -39,17 +40,19 @@ impl Small {
     }
 }
 
-/// The most work that a query may be among so many ranks.
-fn work(query: &FindQuery, block_size: u32, ranks: usize) -> usize {
+/// The most work that a query may be among so many ranks and pools.
+fn work(query: &FindQuery, block_size: u32, (ranks, pools): (usize, usize)) -> usize {
     let block_tokens = usize::try_from(block_size).unwrap_or(usize::MAX).max(1);
     let (tokens, blocks, names) = match &query.input {
         QueryInput::Tokens { tokens, .. } => (tokens.count(), tokens.count() / block_tokens, 0),
         QueryInput::Locals(locals) => (0, locals.len(), 0),
         QueryInput::Names(names) => (0, names.len(), names.len()),
     };
+    // For each block, the ranks that read each pool are compared, too.
+    let sets = if query.shared { pools.saturating_add(1) } else { 1 };
     tokens / UNIT_TOKENS
         + ranks / UNIT_LISTED
-        + blocks.saturating_mul(ranks) / UNIT_COMPARED
+        + blocks.saturating_mul(ranks).saturating_mul(sets) / UNIT_COMPARED
         + names.saturating_mul(ranks) / UNIT_NAMES
 }
 
@@ -75,11 +78,21 @@ mod tests {
     fn prompts_of_large_fleets_are_small_and_names_of_many_ranks_are_not() {
         let locals = |blocks| query(QueryInput::Locals(vec![LocalHash(1); blocks]));
         // A prompt of 128 Ki tokens, 4,096 ranks.
-        assert!(work(&locals(8_192), 16, 4_096) < SMALL.work);
-        assert!(work(&locals(1), 16, 200_000) > SMALL.work);
+        assert!(work(&locals(8_192), 16, (4_096, 64)) < SMALL.work);
+        assert!(work(&locals(1), 16, (200_000, 0)) > SMALL.work);
         let names = |names| query(QueryInput::Names(vec![BlockName(1); names]));
-        assert!(work(&names(64), 16, 512) < SMALL.work);
-        assert!(work(&names(7_000), 16, 64) > SMALL.work);
+        assert!(work(&names(64), 16, (512, 0)) < SMALL.work);
+        assert!(work(&names(7_000), 16, (64, 0)) > SMALL.work);
+    }
+
+    #[test]
+    fn long_prompts_with_many_pools_are_large() {
+        let shared = |pools| {
+            let locals = QueryInput::Locals(vec![LocalHash(1); 8_192]);
+            work(&FindQuery { shared: true, ..query(locals) }, 16, (4_096, pools))
+        };
+        assert!(shared(1) < SMALL.work);
+        assert!(shared(64) > SMALL.work);
     }
 
     #[test]
