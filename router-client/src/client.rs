@@ -196,7 +196,7 @@ impl IndexerClient {
         }
     }
 
-    /// How long a query may take.
+    /// The deadline of a query.
     pub(crate) const fn deadline(&self) -> Duration {
         self.config.deadline
     }

@@ -34,8 +34,10 @@ use std::time::Duration;
 
 /// Label of a worker that says where other agents fetch its blocks.
 const PEER_LABEL: &str = "blocks-peer";
-/// Label of a worker that says how many bytes a block has: routers plan fetches between workers of the same size.
+/// Label of a worker that says how many bytes a block has.
 const BLOCK_BYTES_LABEL: &str = "blocks-bytes";
+/// Label of a worker that says what its blocks are: routers plan fetches between workers with the same value.
+const FINGERPRINT_LABEL: &str = "blocks-fingerprint";
 /// Name of the agent's stream.
 const SOURCE: &str = "agent";
 
@@ -298,8 +300,11 @@ fn add_block_labels(registration: &mut Registration, blocks: Option<&BlocksConfi
     let Some(blocks) = blocks else { return };
     let address = blocks.peer_address().map(str::to_owned);
     let bytes = Some(blocks.block_bytes.to_string());
+    // The first half of it is enough to tell them apart.
+    let fingerprint = blocks.fingerprint().to_string().get(..16).map(str::to_owned);
     let labels = &mut registration.profile.labels;
-    for (key, value) in [(PEER_LABEL, address), (BLOCK_BYTES_LABEL, bytes)] {
+    let all = [(PEER_LABEL, address), (BLOCK_BYTES_LABEL, bytes), (FINGERPRINT_LABEL, fingerprint)];
+    for (key, value) in all {
         if let Some(value) = value
             && labels.len() < WORKER_LABELS_MAX
         {

@@ -17,8 +17,8 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// Most peers of a plan: one call of the agent's `Fetch` takes no more.
-pub const FETCH_PEERS_MAX: usize = 8;
+/// Most peers of a plan. The agent's `Fetch` takes more.
+pub const PLAN_PEERS_MAX: usize = 8;
 /// Most blocks of a plan: one call of the agent's `Fetch` takes no more.
 pub const FETCH_BLOCKS_MAX: u32 = 4_096;
 /// Computing must be expected to take so many times as long as fetching.
@@ -62,6 +62,15 @@ pub struct Rate {
     pub is_measured: bool,
 }
 
+/// What a block of an agent is. Agents exchange blocks as they are only if theirs are equal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BlockKind {
+    /// Bytes of a block; 0 if the worker states none: then it has no agent that serves or fetches.
+    pub bytes: u64,
+    /// Fingerprint of model, layout, dtype and part of the heads; none if the worker states none.
+    pub fingerprint: Option<u64>,
+}
+
 /// A worker whose agent serves blocks of the prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder {
@@ -72,8 +81,8 @@ pub struct Holder {
     /// Leading blocks of the prompt that it holds in host memory or on disk, by the better of the two. Blocks in `device` do
     /// not count.
     pub blocks: TierBlocks,
-    /// Bytes of a block there, above 0.
-    pub block_bytes: u64,
+    /// Its blocks; with 0 bytes the holder is left out.
+    pub kind: BlockKind,
 }
 
 /// A rank that could fetch blocks.
@@ -81,8 +90,8 @@ pub struct Holder {
 pub struct Fetcher {
     /// Number of its worker.
     pub worker: usize,
-    /// Bytes of a block there; 0 if its worker states none: then it has no agent that fetches.
-    pub block_bytes: u64,
+    /// Its blocks.
+    pub kind: BlockKind,
     /// Leading blocks of the prompt that it holds in any tier, or is computing already.
     pub own_blocks: u32,
     /// Tokens that it computes a second.
@@ -113,7 +122,7 @@ pub struct Fetch {
     pub block_bytes: u64,
     /// Tokens that the rank computes a second.
     pub prefill: Rate,
-    segments: [Segment; FETCH_PEERS_MAX],
+    segments: [Segment; PLAN_PEERS_MAX],
     peers: usize,
 }
 
@@ -155,7 +164,7 @@ pub struct FetchPlan {
     pub blocks: u32,
     /// Whole blocks after these, to be computed.
     pub recompute_blocks: u32,
-    /// From whom, in the order in which to ask: 1 to [`FETCH_PEERS_MAX`].
+    /// From whom, in the order in which to ask: 1 to [`PLAN_PEERS_MAX`].
     pub peers: Vec<FetchPeer>,
     /// Expected time of the fetch.
     pub expected: Duration,
@@ -291,7 +300,7 @@ impl FetchPlanner {
         turn: usize,
     ) -> Self {
         let disk_seconds = credits.host / credits.disk;
-        let holders = holders.into_iter().filter(|at| at.block_bytes > 0 && depth(at) > 0);
+        let holders = holders.into_iter().filter(|at| at.kind.bytes > 0 && depth(at) > 0);
         let mut holders: Vec<_> =
             holders.map(|at| (relative_seconds(&at, disk_seconds), at)).collect();
         let count = holders.iter().map(|(_, at)| at.candidate).max().unwrap_or(0) + 1;
@@ -329,12 +338,11 @@ impl FetchPlanner {
         if by.own_blocks >= self.query_blocks {
             return Err(NoFetch::Complete);
         }
-        if by.block_bytes == 0 {
+        if by.kind.bytes == 0 {
             return Err(NoFetch::NoAgent);
         }
-        let is_fit = |at: &Holder| {
-            at.worker != by.worker && at.block_bytes == by.block_bytes && depth(at) > by.own_blocks
-        };
+        let is_fit =
+            |at: &Holder| at.worker != by.worker && at.kind == by.kind && depth(at) > by.own_blocks;
         if !self.holders.iter().any(|(_, at)| is_fit(at)) {
             return Err(NoFetch::NoHolder);
         }
@@ -356,7 +364,7 @@ impl FetchPlanner {
 
     /// The fetch that saves most, if it pays.
     fn best(&self, by: &Fetcher) -> Option<Fetch> {
-        let host_seconds = by.block_bytes as f64 / self.bandwidth.per_second;
+        let host_seconds = by.kind.bytes as f64 / self.bandwidth.per_second;
         let block_seconds = self.block_tokens / by.prefill.per_second;
         let end = self.query_blocks.min(by.own_blocks.saturating_add(FETCH_BLOCKS_MAX));
         let mut fetch = Fetch {
@@ -364,17 +372,17 @@ impl FetchPlanner {
             blocks: 0,
             seconds: 0.0,
             compute_seconds: 0.0,
-            block_bytes: by.block_bytes,
+            block_bytes: by.kind.bytes,
             prefill: by.prefill,
-            segments: [Segment::default(); FETCH_PEERS_MAX],
+            segments: [Segment::default(); PLAN_PEERS_MAX],
             peers: 0,
         };
         let mut best: Option<(f64, Fetch)> = None;
         for (relative, holder) in &self.holders {
             let at = fetch.first_block + fetch.blocks;
             let to = depth(holder).min(end);
-            let is_other = holder.worker != by.worker && holder.block_bytes == by.block_bytes;
-            if !is_other || to <= at || fetch.peers == FETCH_PEERS_MAX {
+            let is_other = holder.worker != by.worker && holder.kind == by.kind;
+            if !is_other || to <= at || fetch.peers == PLAN_PEERS_MAX {
                 continue;
             }
             let each = host_seconds * relative;
@@ -432,9 +440,7 @@ fn retain_useful(holders: &mut Vec<(f64, Holder)>) {
     let mut kept: Vec<Holder> = Vec::new();
     holders.retain(|(_, at)| {
         let mut deeper = kept.iter().filter(|other| {
-            other.worker != at.worker
-                && other.block_bytes == at.block_bytes
-                && depth(other) >= depth(at)
+            other.worker != at.worker && other.kind == at.kind && depth(other) >= depth(at)
         });
         let first = deeper.next();
         let is_useful =

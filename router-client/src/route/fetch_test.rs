@@ -4,17 +4,18 @@ use proptest::prelude::*;
 const BLOCK: NonZeroU32 = NonZeroU32::new(16).expect("not 0");
 /// With 1 MB a block and 1 GB a second, a block takes 1 ms from host memory, and 3 ms from disk.
 const BYTES: u64 = 1_000_000;
+const KIND: BlockKind = BlockKind { bytes: BYTES, fingerprint: Some(7) };
 const GIGABYTE: Rate = Rate { per_second: 1e9, is_measured: true };
 /// 16 tokens take 10 ms.
 const SLOW: Rate = Rate { per_second: 1_600.0, is_measured: true };
 
 fn holder(worker: usize, host: u32, disk: u32) -> Holder {
     let blocks = TierBlocks { host, disk, ..TierBlocks::default() };
-    Holder { candidate: worker, worker, blocks, block_bytes: BYTES }
+    Holder { candidate: worker, worker, blocks, kind: KIND }
 }
 
 fn fetcher(worker: usize, own_blocks: u32) -> Fetcher {
-    Fetcher { worker, block_bytes: BYTES, own_blocks, prefill: SLOW }
+    Fetcher { worker, kind: KIND, own_blocks, prefill: SLOW }
 }
 
 fn planner(query_blocks: u32, holders: impl IntoIterator<Item = Holder>) -> FetchPlanner {
@@ -43,10 +44,15 @@ fn reasons_say_why_nothing_is_fetched() {
     let planner = planner(20, [holder(1, 12, 0)]);
     let refused = |by: Fetcher| planner.plan(&by).expect_err("no plan");
     assert_eq!(refused(fetcher(0, 20)), NoFetch::Complete);
-    assert_eq!(refused(Fetcher { block_bytes: 0, ..fetcher(0, 4) }), NoFetch::NoAgent);
+    assert_eq!(refused(Fetcher { kind: BlockKind::default(), ..fetcher(0, 4) }), NoFetch::NoAgent);
     assert_eq!(refused(fetcher(1, 4)), NoFetch::NoHolder, "never from itself");
     assert_eq!(refused(fetcher(0, 12)), NoFetch::NoHolder, "it holds as much");
-    assert_eq!(refused(Fetcher { block_bytes: 9, ..fetcher(0, 4) }), NoFetch::NoHolder);
+    for fingerprint in [None, Some(8)] {
+        let kind = BlockKind { fingerprint, ..KIND };
+        assert_eq!(refused(Fetcher { kind, ..fetcher(0, 4) }), NoFetch::NoHolder, "other heads");
+    }
+    let kind = BlockKind { bytes: 9, ..KIND };
+    assert_eq!(refused(Fetcher { kind, ..fetcher(0, 4) }), NoFetch::NoHolder);
     let unknown = Fetcher { prefill: Rate::default(), ..fetcher(0, 4) };
     assert_eq!(refused(unknown), NoFetch::UnknownRate);
     // 16 tokens in 2 ms: the fetch saves less than host memory costs afterwards.
@@ -101,11 +107,12 @@ fn a_plan_stays_within_the_limits_of_a_call() {
     let steps =
         (1..=12_usize).zip(0_u32..).map(|(at, before)| holder(at, 12 - before, 90 * before));
     let fetch = planner(2_000, steps).plan(&fetcher(0, 0)).expect("a plan");
-    assert!(fetch.segments().len() <= FETCH_PEERS_MAX, "{fetch:?}");
+    assert!(fetch.segments().len() <= PLAN_PEERS_MAX, "{fetch:?}");
     // No more than what arrives in 10 s.
     let by = Fetcher { prefill: Rate { per_second: 1.0, is_measured: true }, ..fetcher(0, 0) };
-    let large = Holder { block_bytes: 100 * BYTES, ..holder(1, 500, 0) };
-    let fetch = planner(500, [large]).plan(&Fetcher { block_bytes: 100 * BYTES, ..by });
+    let kind = BlockKind { bytes: 100 * BYTES, ..KIND };
+    let large = Holder { kind, ..holder(1, 500, 0) };
+    let fetch = planner(500, [large]).plan(&Fetcher { kind, ..by });
     let fetch = fetch.expect("the beginning");
     assert_eq!(fetch.blocks, 99, "{fetch:?}");
 }
@@ -137,18 +144,22 @@ prop_compose! {
         candidate in 0_usize..12,
         host in 0_u32..200,
         disk in 0_u32..200,
-        is_other_size in prop::bool::weighted(0.1),
+        other in prop::option::weighted(0.1, any::<bool>()),
     ) -> Holder {
-        let block_bytes = if is_other_size { 2 * BYTES } else { BYTES };
+        let kind = match other {
+            None => KIND,
+            Some(true) => BlockKind { bytes: 2 * BYTES, ..KIND },
+            Some(false) => BlockKind { fingerprint: Some(8), ..KIND },
+        };
         // Workers of two ranks each.
         let blocks = TierBlocks { host, disk, ..TierBlocks::default() };
-        Holder { candidate, worker: candidate / 2, blocks, block_bytes }
+        Holder { candidate, worker: candidate / 2, blocks, kind }
     }
 }
 
 proptest! {
     /// A plan continues what the rank holds, takes from each holder no more than it has, never from the rank's own worker or
-    /// from blocks of another size, and is faster than computing by the margin.
+    /// from other blocks, and is faster than computing by the margin.
     #[test]
     fn plans_take_what_is_there_and_pay(
         mut holders in prop::collection::vec(any_holder(), 0..20),
@@ -176,7 +187,7 @@ proptest! {
         let by = Fetcher { prefill, ..fetcher(worker, own_blocks) };
         let useful = |at: &&Holder| {
             let depth = at.blocks.host + at.blocks.disk;
-            at.worker != worker && at.block_bytes == BYTES && depth > own_blocks
+            at.worker != worker && at.kind == KIND && depth > own_blocks
         };
         let Ok(fetch) = planner.plan(&by) else {
             // One fetch from one holder alone does not pay either.
@@ -194,7 +205,7 @@ proptest! {
         prop_assert_eq!(fetch.first_block, own_blocks);
         let recompute = planner.recompute_blocks(&fetch);
         prop_assert_eq!(own_blocks + fetch.blocks + recompute, query_blocks);
-        prop_assert!((1..=FETCH_PEERS_MAX).contains(&fetch.segments().len()));
+        prop_assert!((1..=PLAN_PEERS_MAX).contains(&fetch.segments().len()));
         let (mut at, mut seconds) = (own_blocks, 0.0);
         for segment in fetch.segments() {
             let from = holders.iter().find(|at| at.candidate == segment.candidate);

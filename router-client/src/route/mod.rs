@@ -39,8 +39,8 @@ pub use active::{
 pub use cost::{Cost, CostConfig, CostInput, FetchCost, Prices, TierBlocks, TierCredits};
 pub use error::ConfigError;
 pub use fetch::{
-    FETCH_BLOCKS_MAX, FETCH_GAIN_MIN, FETCH_PEERS_MAX, Fetch, FetchConfig, FetchMeter, FetchPeer,
-    FetchPlan, FetchPlanner, Fetcher, Holder, NoFetch, Rate, Segment,
+    BlockKind, FETCH_BLOCKS_MAX, FETCH_GAIN_MIN, Fetch, FetchConfig, FetchMeter, FetchPeer,
+    FetchPlan, FetchPlanner, Fetcher, Holder, NoFetch, PLAN_PEERS_MAX, Rate, Segment,
 };
 pub use outliers::{OUTLIERS_MAX, OutlierConfig, Outliers};
 pub use queue::{

@@ -38,7 +38,7 @@ impl Members<'_> {
         let Vitals { shared_blocks, overlap, .. } = self.vitals(number).ok_or(NoFetch::NotAsked)?;
         planner.plan(&Fetcher {
             worker: member.number,
-            block_bytes: member.block_bytes,
+            kind: member.kind,
             own_blocks: overlap.expecting(shared_blocks).total(),
             prefill: config.prefill(self.active.prefill_tokens_per_second(member.rank)),
         })

@@ -27,18 +27,21 @@ fn worker(name: &str, labels: &[(&str, &str)]) -> RouterWorker {
     worker
 }
 
-/// Workers `a`, `d` and `e` serve blocks, `d` other ones, `b` only fetches, `c` has no agent.
+/// Workers `a` and `e` serve equal blocks, `d` serves blocks of another size and `f` of other heads, `b` only fetches, `c` has
+/// no agent.
 fn state(fetch: Option<FetchConfig>) -> State {
     let outliers = OutlierConfig { failures: 1, ..OutlierConfig::default() };
     let config = RouterConfig { fetch, outliers, ..RouterConfig::new(BLOCK) };
     let mut state = State::new(&config).expect("settings");
     let bytes = ("blocks-bytes", "1000000");
+    let heads = ("blocks-fingerprint", "00000000000000aa");
     let workers = vec![
-        worker("a", &[bytes, ("blocks-peer", "http://a:1")]),
-        worker("b", &[bytes]),
+        worker("a", &[bytes, heads, ("blocks-peer", "http://a:1")]),
+        worker("b", &[bytes, heads]),
         worker("c", &[]),
-        worker("d", &[("blocks-bytes", "9"), ("blocks-peer", "http://d:1")]),
-        worker("e", &[bytes, ("blocks-peer", "http://e:1")]),
+        worker("d", &[("blocks-bytes", "9"), heads, ("blocks-peer", "http://d:1")]),
+        worker("e", &[bytes, heads, ("blocks-peer", "http://e:1")]),
+        worker("f", &[bytes, ("blocks-fingerprint", "bb"), ("blocks-peer", "http://f:1")]),
     ];
     state.set_workers(workers, Duration::ZERO);
     state
@@ -101,7 +104,7 @@ fn the_decision_names_peers_blocks_and_times() {
     assert!((decision.cost.fetch_tokens - 12.0).abs() < 1e-9, "{:?}", decision.cost);
 }
 
-/// Their first blocks are the same, as with one system prompt.
+/// The prompts share their first blocks, as with a common system prompt.
 #[test]
 fn prompts_that_begin_alike_are_fetched_from_all_that_hold_as_much() {
     let held = overlaps(&[("a", 12, 0), ("e", 12, 0)]);
@@ -172,7 +175,7 @@ proptest! {
         let (mut off, mut on) = (state(None), state(Some(FETCH)));
         for (blocks, a, c, mode) in requests {
             let mut held = overlaps(&[("a", 0, a.min(blocks)), ("c", 0, c.min(blocks))]);
-            // There is a planner, and the only holder has blocks of other bytes.
+            // The router does plan, but the only holder has blocks of another size.
             let of_holder = |name| vec![(key(name), TierBlocks { host: blocks, ..TierBlocks::default() })];
             held.below_device = Some(of_holder("d"));
             let mode = [Mode::Kv, Mode::LeastLoaded, Mode::RoundRobin][mode];

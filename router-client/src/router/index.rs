@@ -60,7 +60,7 @@ pub(super) struct Held {
 pub(super) struct Overlaps {
     pub(super) by_rank: Vec<(WorkerKey, Held)>,
     /// Leading blocks that ranks hold in host memory or on disk, by the better of the two. Only ranks whose knowledge is
-    /// trusted fully. None if the index did not say.
+    /// trusted fully. None if the index was not asked or did not answer in time.
     pub(super) below_device: Option<Vec<(WorkerKey, TierBlocks)>>,
     pub(super) index_use: IndexUse,
 }
@@ -104,7 +104,7 @@ impl Index {
                 None
             }
             Err(_elapsed) => {
-                tracing::debug!("the index answers late: nothing is fetched");
+                tracing::debug!("the index did not answer within its deadline: nothing is fetched");
                 None
             }
         };

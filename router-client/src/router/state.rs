@@ -399,7 +399,7 @@ impl State {
             let size = (question.blocks, question.block_size);
             let is_ejected = |key: &_| outliers.is_some_and(|at| at.is_ejected(key, now));
             let holders = workers.serving(known, is_ejected);
-            // Requests with other blocks begin with other holders, also if they begin alike.
+            // By the last block: requests that share a system prompt use different holders.
             let turn = chain.last().and_then(|last| usize::try_from(last.0).ok());
             let planner = FetchPlanner::new(size, credits, bandwidth, holders, turn.unwrap_or(0));
             Plans { planner, config }

@@ -2,15 +2,18 @@
 
 use super::config::RouterWorker;
 use super::index::Held;
-use crate::route::{ActiveLoads, Holder, RankId, TierBlocks};
+use crate::route::{ActiveLoads, BlockKind, Holder, RankId, TierBlocks};
 use kvasir_proto::types::{WorkerId, WorkerKey};
 use std::collections::HashMap;
 use std::time::Duration;
 
 /// Label of a worker with the address at which its agent serves blocks to other agents.
 const PEER_LABEL: &str = "blocks-peer";
-/// Label of a worker with the bytes of a block at its agent. Agents of different sizes cannot exchange blocks.
+/// Label of a worker with the bytes of a block at its agent.
 const BLOCK_BYTES_LABEL: &str = "blocks-bytes";
+/// Label of a worker with the fingerprint of its agent's blocks, in hexadecimal. Ranks with different parts of the heads have
+/// blocks of the same size and different fingerprints.
+const FINGERPRINT_LABEL: &str = "blocks-fingerprint";
 /// Members of a [`Span`].
 const SPAN: usize = u64::BITS as usize;
 
@@ -21,8 +24,8 @@ pub(super) struct Member {
     pub(super) rank: RankId,
     /// Number of its worker: ranks of one worker have the same.
     pub(super) number: usize,
-    /// Bytes of a block at its agent; 0 if it states none.
-    pub(super) block_bytes: u64,
+    /// Blocks at its agent.
+    pub(super) kind: BlockKind,
     /// When its worker joined; none for those that were there when the router began.
     pub(super) joined: Option<Duration>,
 }
@@ -67,10 +70,13 @@ impl Member {
     }
 }
 
-/// Bytes of a block at the agent of a worker; 0 if the worker states none, or no number.
-fn block_bytes(worker: &RouterWorker) -> u64 {
-    let label = worker.profile.labels.get(BLOCK_BYTES_LABEL);
-    label.and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
+/// Blocks at the agent of a worker, by its labels. A label that is no number counts as absent.
+fn kind(worker: &RouterWorker) -> BlockKind {
+    let label = |name| worker.profile.labels.get(name);
+    BlockKind {
+        bytes: label(BLOCK_BYTES_LABEL).and_then(|bytes| bytes.parse().ok()).unwrap_or(0),
+        fingerprint: label(FINGERPRINT_LABEL).and_then(|hex| u64::from_str_radix(hex, 16).ok()),
+    }
 }
 
 impl Workers {
@@ -134,8 +140,8 @@ impl Workers {
             self.ranks.push((rank, worker.profile.total_kv_blocks.unwrap_or(0)));
             self.joined_last = self.joined_last.max(joined);
             let number = self.count - 1;
-            let block_bytes = block_bytes(&worker);
-            self.members.push(Member { worker, rank, number, block_bytes, joined });
+            let kind = kind(&worker);
+            self.members.push(Member { worker, rank, number, kind, joined });
         }
         debug_assert_eq!(self.ranks.len(), self.members.len(), "each member has one rank");
         debug_assert_eq!(self.numbers.len(), self.members.len(), "each rank has one number");
@@ -152,8 +158,8 @@ impl Workers {
             let candidate = *self.numbers.get(key)?;
             let member = self.members.get(candidate)?;
             member.peer().filter(|_| !is_ejected(&key.worker))?;
-            let (worker, block_bytes) = (member.number, member.block_bytes);
-            Some(Holder { candidate, worker, blocks: *blocks, block_bytes })
+            let (worker, kind) = (member.number, member.kind);
+            Some(Holder { candidate, worker, blocks: *blocks, kind })
         })
     }
 

@@ -110,7 +110,7 @@ impl ShardedClient {
         self.find_hashed(&prompt.hashed()).await
     }
 
-    /// How long a query may take.
+    /// The deadline of a query.
     pub(crate) fn deadline(&self) -> Duration {
         self.inner.deadline
     }

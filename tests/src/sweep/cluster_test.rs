@@ -4,7 +4,9 @@ use super::super::options::{ClusterOptions, SYNC_NANOS};
 use super::super::way::Policy;
 use super::*;
 use crate::engine::timed::{EngineOptions, StepModel};
-use router_client::route::{CostConfig, FetchPlanner, Fetcher, Holder, Rate, TierBlocks};
+use router_client::route::{
+    BlockKind, CostConfig, FetchPlanner, Fetcher, Holder, Rate, TierBlocks,
+};
 
 const BLOCK: usize = 64;
 
@@ -171,11 +173,12 @@ fn a_holder_sends_one_fetch_after_the_other() {
     let holder = cluster.engines.iter().position(|engine| engine.holds(job.names[0]));
     let holder = holder.expect("an engine that served it");
     let blocks = TierBlocks { host: 3, ..TierBlocks::default() };
-    let held = Holder { candidate: holder, worker: holder, blocks, block_bytes: 1 };
+    let kind = BlockKind { bytes: 1, ..BlockKind::default() };
+    let held = Holder { candidate: holder, worker: holder, blocks, kind };
     let rate = |per_second| Rate { per_second, is_measured: true };
     let size = (4, NonZeroU32::new(BLOCK as u32).expect("not 0"));
     let planner = FetchPlanner::new(size, &CostConfig::default().credits, rate(1e9), [held], 0);
-    let by = Fetcher { worker: 99, block_bytes: 1, own_blocks: 1, prefill: rate(100.0) };
+    let by = Fetcher { worker: 99, kind, own_blocks: 1, prefill: rate(100.0) };
     let plan = planner.plan(&by).expect("two blocks");
     let took = 10 + 2 * BLOCK as Nanos;
     assert_eq!(cluster.fetch(job, &plan, 5_000), PeerFetch { blocks: 3, at: 5_000 + took });

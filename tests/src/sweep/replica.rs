@@ -10,10 +10,10 @@ use kvasir_proto::types::{SequenceHash, WorkerKey};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use router_client::route::{
-    ActiveConfig, ActiveLoads, Candidate, CostConfig, Decision, Fetch, FetchConfig, FetchPlanner,
-    Fetcher, Holder, NewRequest, PromptBlocks, Question, RankId, Rate, Replication, RequestKey,
-    RequestNotes, RouterId, SelectConfig, Selector, SyncConfig, SyncMessage, TierBlocks, Trust,
-    Update,
+    ActiveConfig, ActiveLoads, BlockKind, Candidate, CostConfig, Decision, Fetch, FetchConfig,
+    FetchPlanner, Fetcher, Holder, NewRequest, PromptBlocks, Question, RankId, Rate, Replication,
+    RequestKey, RequestNotes, RouterId, SelectConfig, Selector, SyncConfig, SyncMessage,
+    TierBlocks, Trust, Update,
 };
 use router_client::router::PoolsConfig;
 use std::collections::{BTreeSet, VecDeque};
@@ -252,7 +252,7 @@ impl Pool {
             let measured = active.prefill_tokens_per_second(member.rank);
             let by = Fetcher {
                 worker: member.engine,
-                block_bytes: self.block_bytes(),
+                kind: self.block_kind(),
                 own_blocks,
                 prefill: FetchConfig::default().prefill(measured),
             };
@@ -300,8 +300,8 @@ impl Pool {
         let holder = |member: &Member| {
             let TierBlocks { device, host, disk, .. } = *asked.held.get(member.engine)?;
             let blocks = TierBlocks { host: device + host, disk, ..TierBlocks::default() };
-            let (worker, block_bytes) = (member.engine, self.block_bytes());
-            Some(Holder { candidate: member.engine, worker, blocks, block_bytes })
+            let (worker, kind) = (member.engine, self.block_kind());
+            Some(Holder { candidate: member.engine, worker, blocks, kind })
         };
         let holders = self.members.iter().filter_map(holder);
         let blocks = u32::try_from(asked.chain.len()).unwrap_or(u32::MAX);
@@ -309,8 +309,9 @@ impl Pool {
         FetchPlanner::new((blocks, self.block_size), &cost.credits, bandwidth, holders, turn)
     }
 
-    fn block_bytes(&self) -> u64 {
-        u64::from(self.block_size.get()) * TOKEN_BYTES
+    fn block_kind(&self) -> BlockKind {
+        let bytes = u64::from(self.block_size.get()) * TOKEN_BYTES;
+        BlockKind { bytes, ..BlockKind::default() }
     }
 
     /// Counts a request where it was placed. The number of the engine.
