@@ -15,6 +15,7 @@ mod error;
 mod fetched;
 mod held;
 mod messages;
+mod onboarded;
 mod opened;
 mod peers;
 mod running;

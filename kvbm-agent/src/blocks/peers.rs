@@ -132,7 +132,7 @@ async fn serving(
     };
     #[cfg(feature = "nixl")]
     {
-        // Registering the memory takes a while. A panic is in the log.
+        // Registering memory blocks the thread. A panic is in the log.
         let made =
             spawn_blocking(move || Owner::with_nixl(config, &manager, registry, counters, &nixl));
         Ok(made.await.map_err(|_panic| BlocksError::Panic)??)

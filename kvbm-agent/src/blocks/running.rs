@@ -4,7 +4,7 @@ use super::peers::Peers;
 use super::shared::BlockManagerService;
 use super::source::{BlockSource, Readers};
 use super::storages::{self, Opened};
-use super::volume::VolumeSearch;
+use super::volume::{VolumeLookup, VolumeSearch};
 use super::{BlocksConfig, BlocksError, VerdictCounts, messages};
 use crate::storage::{Outbox, StorageBook, StorageConfig};
 use kvasir_blocks::events::Image;
@@ -72,7 +72,9 @@ impl Blocks {
         let peers = Peers::start(&config, &address, &manager).await?;
         let stop_calls = CancellationToken::new();
         let (of_service, stop) = (Arc::clone(&manager), stop_calls.clone());
-        let service = BlockManagerService::new(of_service, address, (config, arena), peers, stop);
+        let of_peers = (peers, search.clone().map(VolumeLookup::new));
+        let service =
+            BlockManagerService::new(of_service, address, (config, arena), of_peers, stop);
         Ok((Self { manager, service: Arc::new(service), search, storage, stop_calls }, socket))
     }
 

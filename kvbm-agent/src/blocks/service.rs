@@ -190,7 +190,7 @@ impl BlockManager for BlockManagerService {
         let open = self.session(list.session)?;
         let wanted = OnboardRequest { priority: Priority(list.priority), timeout };
         let onboarded = select! {
-            onboarded = open.session.onboard(&list.sequences, wanted) => onboarded,
+            onboarded = self.bring(&open.session, &list.sequences, wanted) => onboarded,
             () = open.over.cancelled() => return Err(no_session()),
         };
         let onboarded = onboarded.map_err(of_session)?;

@@ -6,6 +6,7 @@ use super::peers::Peers;
 use super::sessions::{Open, Sessions};
 use super::status::no_session;
 use super::verdicts::Verdicts;
+use super::volume::VolumeLookup;
 use kvasir_proto::convert::{SessionId, WorkerAddress};
 use kvasir_proto::pb;
 use kvasir_tiers::manager::KvBlockManager;
@@ -28,6 +29,8 @@ pub struct BlockManagerService {
     pub(super) arena: Option<pb::BlockArena>,
     pub(super) sessions: Arc<Sessions>,
     pub(super) peers: Peers,
+    /// None without a volume.
+    pub(super) volume: Option<VolumeLookup>,
     pub(super) verdicts: Verdicts,
     pub(super) checks: Checks,
     pub(super) reads: Arc<Semaphore>,
@@ -41,7 +44,7 @@ impl BlockManagerService {
         manager: Arc<KvBlockManager>,
         address: WorkerAddress,
         (config, arena): (BlocksConfig, Option<pb::BlockArena>),
-        peers: Peers,
+        (peers, volume): (Peers, Option<VolumeLookup>),
         stop: CancellationToken,
     ) -> Self {
         Self {
@@ -51,6 +54,7 @@ impl BlockManagerService {
             arena,
             sessions: Arc::default(),
             peers,
+            volume,
             verdicts: Verdicts::default(),
             checks: Checks::new(),
             reads: Arc::new(Semaphore::new(READS_MAX)),

@@ -10,7 +10,11 @@ use kvasir_tests::client;
 use kvasir_tests::server::{Addresses, Server};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 const NAME: &str = "shared";
@@ -21,10 +25,13 @@ fn anywhere() -> SocketAddr {
 
 /// An agent with a block manager and a volume, but without a disk. It searches the volume once, at its start.
 async fn agent(folder: &Path, worker: &str, volume: &Path, to: &[&str]) -> Result<Server> {
+    agent_over(&format!("file://{}", volume.display()), folder, worker, to).await
+}
+
+async fn agent_over(volume: &str, folder: &Path, worker: &str, to: &[&str]) -> Result<Server> {
     let host_bytes = (HOST_BLOCKS * BLOCK_BYTES).to_string();
     let (block_size, block_bytes) = (BLOCK_SIZE.to_string(), BLOCK_BYTES.to_string());
     let socket = folder.join(worker).display().to_string();
-    let volume = format!("file://{}", volume.display());
     let flags = [
         ["--worker-id", worker],
         ["--model", MODEL],
@@ -35,7 +42,7 @@ async fn agent(folder: &Path, worker: &str, volume: &Path, to: &[&str]) -> Resul
         ["--blocks-bytes", &block_bytes],
         ["--blocks-dtype", "float16"],
         ["--blocks-socket", &socket],
-        ["--blocks-volume", &volume],
+        ["--blocks-volume", volume],
         ["--blocks-volume-bytes", "1MiB"],
         ["--blocks-volume-search-interval", "0s"],
         ["--storage-volume-name", NAME],
@@ -150,7 +157,13 @@ async fn what_a_killed_agent_put_into_a_volume_counts_for_its_readers() -> Resul
     until_found(&index, &locals, &[("b", 8, 8), ("c", 8, 0)]).await?;
     third.stop().await;
 
-    // The operator removes the pool: what is known of it then is what those see that are there.
+    // The reader searched the volume before the blocks were there. It loads what the index credits it with nevertheless.
+    let mut engine = Engine::open(over_socket(&folder.path().join("b")).await?).await?;
+    assert_eq!(engine.load(&locals).await?, locals.len());
+    until_found(&index, &locals, &[("b", 8, 0)]).await?;
+    assert_eq!(engine.load(&prompt(2, 8)).await?, 0, "the volume does not have them");
+
+    // The operator removes the pool. The index then knows what the remaining agents hold in memory.
     let remove = pb::RemoveWorkerRequest {
         worker_id: pool_id,
         model: MODEL.to_owned(),
@@ -158,7 +171,7 @@ async fn what_a_killed_agent_put_into_a_volume_counts_for_its_readers() -> Resul
     };
     let mut indexer = client::connect(index.addresses.grpc).await?;
     assert_eq!(indexer.remove_worker(remove).await?.into_inner().removed_blocks, 8);
-    until_found(&index, &locals, &[]).await?;
+    until_found(&index, &locals, &[("b", 8, 0)]).await?;
     reader.stop().await;
     index.stop().await;
     Ok(())
@@ -180,6 +193,42 @@ async fn until_counted(index: &Server, expected: (u64, u64, u64)) -> Result<()> 
 fn volume_blocks(stats: &pb::GetBlockStatsResponse) -> usize {
     let volume = stats.pools.iter().find(|pool| pool.tier() == pb::BlockTier::Volume);
     volume.map_or(0, |pool| pool.inactive as usize)
+}
+
+/// A store that accepts connections and never answers delays one call, and not every call.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_that_hangs_is_not_asked_again_at_once() -> Result<()> {
+    let folder = TempDir::new()?;
+    let store = TcpListener::bind(anywhere()).await?;
+    let endpoint = format!("aws_endpoint=http://{}", store.local_addr()?);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let mut accepting = JoinSet::new();
+    accepting.spawn({
+        let asked = Arc::clone(&asked);
+        async move {
+            let mut connections = Vec::new();
+            while let Ok((connection, _)) = store.accept().await {
+                connections.push(connection);
+                asked.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    });
+    let options =
+        [&endpoint, "aws_allow_http=true", "aws_access_key_id=a", "aws_secret_access_key=b"];
+    let mut flags = vec!["--blocks-volume-timeout", "1s", "--blocks-volume-option", "aws_region=r"];
+    flags.extend(options.into_iter().flat_map(|option| ["--blocks-volume-option", option]));
+    let mut agent = agent_over("s3://bucket/blocks", folder.path(), "a", &flags).await?;
+    let mut engine = Engine::open(over_socket(&folder.path().join("a")).await?).await?;
+    assert_eq!(engine.load(&prompt(1, 8)).await?, 0);
+    let first = asked.load(Ordering::SeqCst);
+    assert!(first > 0, "the volume was not asked");
+    for number in 2..8 {
+        assert_eq!(engine.load(&prompt(number, 8)).await?, 0);
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), first);
+    agent.stop().await;
+    accepting.shutdown().await;
+    Ok(())
 }
 
 /// A name of a worker whose bucket is in the first or the second half.

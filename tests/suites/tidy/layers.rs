@@ -318,7 +318,7 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "kvbm-agent::blocks",
-        "absent error config volume storages peers status messages verdicts sessions checks shared fetched held opened service source running",
+        "absent error config volume storages peers status messages verdicts sessions checks shared fetched held opened onboarded service source running",
     ),
     ("kvbm-agent::ingest", "config refusals error source session service"),
     ("kvbm-agent::load", "error loads board scrape config"),
