@@ -38,7 +38,7 @@ pub struct PeerOptions {
     pub blocks_peer_nixl_library: PathBuf,
 }
 
-/// Where the loader finds NIXL, unless an option says otherwise.
+/// Default of `blocks-peer-nixl-library`.
 const LIBRARY: &str = "libnixl_capi.so";
 
 /// How blocks come from other agents.
@@ -124,7 +124,7 @@ impl PeerOptions {
     fn nixl(&self, is_insecure: bool) -> Result<Option<NixlOptions>, ConfigError> {
         if self.blocks_peer_backend == PeerBackend::Tcp {
             if self.names_library() {
-                let why = "is set without blocks-peer-backend nixl: nothing would load it";
+                let why = "is set, but blocks-peer-backend is tcp: set that to nixl, or remove this option";
                 return Err(ConfigError::invalid("blocks-peer-nixl-library", why));
             }
             return Ok(None);

@@ -315,9 +315,9 @@ fn the_pool_is_published_to_other_shards_too() {
     assert_eq!(others.pool_indexers, ["http://a:1", "http://b:1"]);
     let twice = refusal(&of("--pool-indexers=a:1,a:1"));
     assert!(twice.starts_with("pool-indexers: \"http://a:1\" is given twice"), "{twice}");
-    // Two streams of one source would end one another.
+    // Two streams of the same source would fence each other.
     let both = refusal(&[&of("--pool-indexers=b:1,a:1")[..], &["--indexers=a:1"]].concat());
-    assert!(both.starts_with("pool-indexers: \"http://a:1\" is one of indexers"), "{both}");
+    assert!(both.starts_with("pool-indexers: \"http://a:1\" is also in indexers"), "{both}");
     let without = refusal(&["--blocks-bytes=4KiB", "--pool-indexers=a:1"]);
     assert!(without.starts_with("pool-indexers: is set without blocks-volume"), "{without}");
 }
@@ -327,5 +327,5 @@ fn nixl_is_used_only_where_that_is_accepted() {
     let open = refusal(&["--blocks-bytes=4KiB", "--blocks-peer-backend=nixl"]);
     assert!(open.starts_with("blocks-peer-backend: nixl has neither TLS nor"), "{open}");
     let unused = refusal(&["--blocks-bytes=4KiB", "--blocks-peer-nixl-library=/a.so"]);
-    assert!(unused.starts_with("blocks-peer-nixl-library: is set without"), "{unused}");
+    assert!(unused.starts_with("blocks-peer-nixl-library: is set, but"), "{unused}");
 }

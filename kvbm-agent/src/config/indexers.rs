@@ -28,7 +28,7 @@ pub(super) fn checked(
     Ok(indexers)
 }
 
-/// Checks that those which are told of the volume alone differ from the others, and that there is a volume.
+/// Checks that `pool-indexers` repeats none of `indexers`, and that the agent has a volume to publish.
 pub(super) fn check_pool_indexers(
     registration: &Registration,
     indexers: &[String],
@@ -37,12 +37,12 @@ pub(super) fn check_pool_indexers(
     const FIELD: &str = "pool-indexers";
     if let Some(both) = pool_indexers.iter().find(|url| indexers.contains(url)) {
         let why = format!(
-            "{both:?} is one of indexers, which are told of the volume, too: leave it out here"
+            "{both:?} is also in indexers, and those receive the volume's contents already: remove it here"
         );
         return Err(ConfigError::invalid(FIELD, why));
     }
     if !pool_indexers.is_empty() && registration.pools.is_empty() {
-        let why = "is set without blocks-volume: there is nothing to tell them";
+        let why = "is set without blocks-volume: there is nothing to publish to them";
         return Err(ConfigError::invalid(FIELD, why));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! What connections between agents take at most.
+//! Limits on connections between agents.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub const REQUEST_BLOCKS_MAX: usize = 512;
 pub const REQUESTS_AHEAD_MAX: usize = 4;
 /// Maximum bytes of an error text.
 pub const TEXT_BYTES_MAX: usize = 1 << 10;
-/// Maximum stretches of a block that a plan of one connection has, 24 bytes each, where two agents have different layouts.
+/// Maximum ranges that a connection between different layouts copies for each block, at 24 bytes of memory each.
 pub const PART_PIECES_MAX: usize = 1 << 18;
 /// Maximum bytes of a name: model, tenant, worker, dtype, layout.
 pub const NAME_BYTES_MAX: usize = 256;
@@ -44,16 +44,16 @@ pub const LOAN_GRACE: Duration = Duration::from_secs(5);
 pub const READ_BYTES_MAX: usize = 4 << 20;
 /// Maximum bytes of an owner's block that NIXL reads for its parts.
 pub const STAGED_BLOCK_BYTES_MAX: usize = 64 << 20;
-/// Sizes of such blocks, each of which has memory of [`READ_BYTES_MAX`] bytes, or one block, of its own. A further size takes the
-/// place of the one that was used least recently.
+/// Different sizes of such blocks at a time. Each size has memory for [`READ_BYTES_MAX`] bytes, or for one block if that is more.
+/// A further size replaces the unused one that was used least recently.
 pub const STAGED_SIZES_MAX: usize = 8;
-/// Alignment of that memory.
+/// Alignment of the memory for blocks of other sizes.
 pub const STAGING_ALIGNMENT: usize = 4_096;
 /// Maximum blocks that one transfer of NIXL reads.
 pub const READ_BLOCKS_MAX: usize = 64;
 /// Transfers that wait for the thread that starts them.
 pub const READS_WAITING_MAX: usize = 64;
-/// How often that thread looks whether transfers have completed.
+/// How often that thread polls its transfers.
 pub const READ_POLL_INTERVAL: Duration = Duration::from_micros(50);
 /// Owners whose metadata one NIXL agent has loaded.
 pub const READ_PEERS_MAX: usize = 256;

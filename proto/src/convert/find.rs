@@ -330,7 +330,7 @@ pub struct FindAnswer {
     pub pools: Vec<PoolState>,
 }
 
-/// How far the contents of one pool can be trusted.
+/// How much of a query a pool holds, and how fresh that is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolState {
     /// The pool.

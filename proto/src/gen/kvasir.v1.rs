@@ -455,7 +455,8 @@ pub struct FindMatchesResponse {
     /// sorted by id. With `shared`, pools that are not completely restored are among them.
     #[prost(string, repeated, tag = "7")]
     pub restoring_worker_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Pools of the partition that hold blocks of the query, sorted by id; empty without `shared`.
+    /// Pools of the partition that hold blocks of the query and that a worker of this server reads, sorted by id; empty
+    /// without `shared`.
     #[prost(message, repeated, tag = "8")]
     pub pools: ::prost::alloc::vec::Vec<PoolState>,
 }
@@ -1479,9 +1480,9 @@ pub enum HolderKind {
     /// as a match, and it takes no placement. `worker_id` is its name, and the publishers that see the store are its
     /// sources: it holds what at least one of them announced and has not removed. In whichever tier they announce a block
     /// makes no difference. A pool has no endpoints, no local_indexer_endpoint, no lease, no profile and no pool_ids. It
-    /// stays, with its blocks, until RemoveWorker removes it or `replace` a registration that nobody feeds, whatever
-    /// becomes of its sources and workers. All shards
-    /// accept it: a publisher sends its stream to every shard. At most 64 in a partition.
+    /// outlives its sources and workers, with its blocks: only RemoveWorker removes it, or a registration with `replace`
+    /// while no source of it is connected. All shards accept it: a publisher sends its stream to every shard. At most 64
+    /// in a partition.
     Pool = 2,
 }
 impl HolderKind {
@@ -4676,8 +4677,8 @@ pub enum FetchOutcome {
     Complete = 3,
     /// The worker states no bytes of a block (label `blocks-bytes`): it has no agent that fetches.
     NoAgent = 4,
-    /// No other worker with a peer address (label `blocks-peer`) and blocks of the same bytes holds more leading blocks in host
-    /// memory or on disk.
+    /// No other worker with a peer address (label `blocks-peer`) and equal blocks (labels `blocks-bytes` and
+    /// `blocks-fingerprint`) holds more leading blocks in host memory or on disk.
     NoHolder = 5,
     /// Neither measured nor configured: --fetch-bandwidth or --prefill-rate is 0.
     UnknownRate = 6,

@@ -65,7 +65,7 @@ impl<'a> Answers<'a> {
         &mut self.requests.connection.reader
     }
 
-    /// Whether the owner's set has ended: its bytes are worth nothing.
+    /// Whether the owner's set has ended, so that its bytes are invalid.
     pub(super) fn is_fenced(&self) -> bool {
         self.requests.is_fenced()
     }

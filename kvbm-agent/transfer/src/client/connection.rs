@@ -20,7 +20,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 use tonic::codegen::http::Uri;
 
-/// A connection to an owner that has let this agent in.
+/// A connection on which the owner has accepted this agent.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) reader: FrameReader<Stream>,
@@ -39,7 +39,7 @@ pub(super) struct Connection {
     pub(super) next_request: u64,
     /// When it was last used.
     pub(super) used_at: Instant,
-    /// With the last one, the owner's sets end.
+    /// Keeps the owner's sets.
     #[cfg_attr(not(feature = "nixl"), expect(dead_code, reason = "for NIXL alone"))]
     pub(super) seat: Arc<OwnerSeat>,
     _place: OwnedSemaphorePermit,
@@ -69,7 +69,7 @@ impl Connection {
         let block_bytes = usize::try_from(blocks.block_bytes).unwrap_or(usize::MAX);
         let (exchange, shard) = agree(blocks, config.blocks.clone()).await?;
         reader.expect_blocks_of(exchange.payload_bytes(config.blocks.block_bytes));
-        // Who it is, only its address proves, over TLS: a name that a peer states could be another one's.
+        // TLS proves the address only. A peer could state another peer's name.
         let owner = WorkerId::new(peer).map_err(|error| FetchFault::Refused(error.to_string()))?;
         let seat = owners.connect(owner);
         let set = import(owners, &seat, &SerializedBlockLayout(set)).await?;
@@ -131,6 +131,7 @@ async fn agree(
     let planned = planned.map_err(|_panic| FetchFault::Lost("the agent failed".to_owned()))?;
     Ok((planned.map_err(|error| refused(&error))?, shard))
 }
+
 async fn greet(
     config: &ClientConfig,
     peer: &str,
@@ -166,7 +167,7 @@ async fn greet(
 /// Converts a refusal into a fault.
 pub(super) fn of_refusal(refusal: Refusal) -> FetchFault {
     match refusal.code() {
-        // Its word may have waited on a connection that was not in use: the agent may be back.
+        // The refusal may have arrived while the connection was idle: the agent may have restarted since.
         RefusalCode::Stopping => FetchFault::Lost(refusal.text),
         RefusalCode::Late => FetchFault::TimedOut,
         RefusalCode::Unspecified
@@ -195,7 +196,7 @@ async fn import(
                         owners.registry.poll_released(Some(owner), id, context.waker());
                     if is_released { Poll::Ready(()) } else { Poll::Pending }
                 });
-                // Whoever waits has a deadline.
+                // The caller has a deadline.
                 released.await;
             }
             Err(ImportError::Fenced { .. }) => return Err(FetchFault::Fenced),

@@ -8,13 +8,13 @@ use kvasir_proto::types::SequenceHash;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// Loans on one connection, in the order of their requests.
+/// The blocks that an owner lends on one connection, in the order of the requests.
 pub(super) struct Loans<'a> {
     requests: Requests<'a>,
 }
 
 impl<'a> Loans<'a> {
-    /// Of a connection that nobody else uses, for these blocks.
+    /// Requests these blocks on a connection that nothing else uses.
     pub(super) fn new(
         connection: Connection,
         wanted: &'a [SequenceHash],
@@ -33,8 +33,8 @@ impl<'a> Loans<'a> {
         self.requests.ask().await
     }
 
-    /// What the owner lends for the first request that is under way: the blocks that were asked for, in order. None once there
-    /// is no request any more. It must be [given back](Self::give_back) before the next call.
+    /// Receives the answer to the first open request: lent blocks, in the order of the request. None if no request is open.
+    /// [Give it back](Self::give_back) before the next call.
     pub(super) async fn next(&mut self) -> Result<Option<Lent>, FetchFault> {
         self.ask().await?;
         self.next_asked().await
@@ -61,7 +61,7 @@ impl<'a> Loans<'a> {
         Err(FetchFault::Corrupt(text.to_owned()))
     }
 
-    /// Returns a loan, none of whose blocks is read any more. Returns why it has fewer blocks than were asked for.
+    /// Tells the owner that its blocks are no longer read. The inner result says why it lent fewer blocks than requested.
     pub(super) async fn give_back(
         &mut self,
         lent: &Lent,
@@ -77,7 +77,7 @@ impl<'a> Loans<'a> {
         Ok(of_end(&end, count, wanted))
     }
 
-    /// Returns what is lent for requests that are under way, unread: the owner may use it again at once.
+    /// Gives back the blocks of all open requests without reading them, so that the owner can reuse their slots at once.
     pub(super) async fn give_all_back(&mut self) -> Result<(), FetchFault> {
         self.requests.parts = [].chunks(1);
         while let Some(lent) = self.next_asked().await? {
@@ -86,7 +86,7 @@ impl<'a> Loans<'a> {
         Ok(())
     }
 
-    /// Where a lent block of so many bytes begins in the owner's memory.
+    /// The address of a lent block of `bytes` bytes in the owner's memory.
     pub(super) fn place(&self, block: &LentBlock, bytes: usize) -> Result<u64, FetchFault> {
         let place = self.requests.guard.layout().addresses(0, block.offset, bytes as u64);
         place.map(|place| place.address).ok_or_else(|| {
@@ -95,7 +95,7 @@ impl<'a> Loans<'a> {
         })
     }
 
-    /// What must not end while the owner's memory is read: its set, and its seat, whose end forgets the set.
+    /// What must not be dropped while the owner's memory is read: its set, and its seat, whose drop forgets the set.
     pub(super) fn in_use(&self) -> InUse {
         let Requests { guard, connection, .. } = &self.requests;
         Arc::new((Arc::clone(guard), Arc::clone(&connection.seat)))
@@ -106,12 +106,12 @@ impl<'a> Loans<'a> {
         reads.begin(&self.requests.connection.nixl, pieces, self.requests.deadline)
     }
 
-    /// Bytes of a block of the owner's.
+    /// Bytes of one of the owner's blocks.
     pub(super) const fn block_bytes(&self) -> usize {
         self.requests.connection.block_bytes
     }
 
-    /// Whether the owner's set has ended: its bytes are worth nothing.
+    /// Whether the owner's set has ended, so that its bytes are invalid.
     pub(super) fn is_fenced(&self) -> bool {
         self.requests.is_fenced()
     }

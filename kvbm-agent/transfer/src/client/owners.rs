@@ -4,14 +4,15 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Owners to whom there is a connection, with their number.
+/// The owners with open connections.
 #[derive(Debug)]
 pub(super) struct Owners {
     pub(super) registry: BlockSetRegistry,
+    /// Connections and reads by owner.
     connections: Mutex<BTreeMap<WorkerId, usize>>,
 }
 
-/// A connection to an owner, or a read of its memory. With the last one the owner's sets end.
+/// Held by each connection to an owner and by each read of its memory. The drop of the last one forgets the owner's sets.
 #[derive(Debug)]
 pub(super) struct OwnerSeat {
     owners: Arc<Owners>,
@@ -44,11 +45,11 @@ impl Drop for OwnerSeat {
             return;
         }
         connections.remove(&self.owner);
-        // Still locked, so that nobody imports the owner's sets again in between.
+        // Under the lock, so that no connection imports the owner's sets meanwhile.
         self.owners.registry.disconnect(&self.owner);
-        // Who it is, is its address: whoever is there next begins anew. Its sets have no transfer without a seat.
+        // An owner is known by its address, and another owner may take that address. Without seats no transfer is left.
         if !self.owners.registry.forget(&self.owner) {
-            tracing::debug!(owner = self.owner.as_str(), "a set is in use still");
+            tracing::debug!(owner = self.owner.as_str(), "a set of this owner is still in use");
         }
     }
 }

@@ -43,7 +43,7 @@ struct Lane<'a> {
     shard: Shard,
     candidates: VecDeque<Candidate>,
     source: Option<Source<'a>>,
-    /// What the block is that is being received, once its part is there.
+    /// The identity of the block, once its part has arrived.
     identity: Option<BlockIdentity>,
 }
 
@@ -254,7 +254,7 @@ impl<'a> PartsFetch<'a> {
     ) -> Result<Candidate, FetchFault> {
         let Source { peer, parts, is_untried, .. } = source;
         if is_untried && matches!(fault, FetchFault::Lost(_) | FetchFault::Fenced) {
-            // It holds the owner's old set, and a new one is imported only once nobody does.
+            // It holds the owner's old set. The new set can be imported only after that.
             drop(parts);
             return self.again(shard, peer).await;
         }
@@ -279,12 +279,12 @@ impl<'a> PartsFetch<'a> {
         Ok(Source { peer, parts, part_bytes, is_untried: is_reused })
     }
 
-    /// A new connection to an owner that may have closed the one of before.
+    /// Connects to an owner again, which may have closed the previous connection.
     async fn again(&self, shard: Shard, peer: usize) -> Result<Candidate, FetchFault> {
         let address = self.request.peers.get(peer).ok_or(FetchFault::Missing)?;
         let connection = self.connections.connect(address).await?;
         if connection.shard != shard {
-            let text = "its layout has changed meanwhile: fetch again".to_owned();
+            let text = "its layout has changed: fetch again".to_owned();
             return Err(FetchFault::Unavailable(text));
         }
         Ok(Candidate { peer, connection, is_reused: false })
@@ -308,14 +308,14 @@ impl<'a> Group<'a> {
         Self { count, lanes: own.covered_by(count).map(lane).collect() }
     }
 
-    /// What the block is, of which all parts are there.
+    /// The identity of a block, all of whose parts have arrived.
     fn identity(&self) -> Result<BlockIdentity, FetchFault> {
         let mut identities = self.lanes.iter().filter_map(|lane| lane.identity);
         let first = identities.next().ok_or(FetchFault::Missing)?;
         if identities.all(|other| other == first) {
             return Ok(first);
         }
-        Err(FetchFault::Corrupt("the owners disagree about what the block is".to_owned()))
+        Err(FetchFault::Corrupt("the owners state different identities for the block".to_owned()))
     }
 }
 

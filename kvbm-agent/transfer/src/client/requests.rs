@@ -9,27 +9,27 @@ use std::slice::Chunks;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// One kind of request, and how many of them may be under way on a connection.
+/// A type of request, and how many of them may wait for their answers on one connection.
 pub(super) struct RequestKind {
     pub(super) message: fn(Fetch) -> Message,
     pub(super) ahead_max: usize,
 }
 
-/// Requests for blocks on one connection, sent ahead of their answers, which come in the same order.
+/// Pipelined requests for blocks on one connection. The owner answers them in order.
 pub(super) struct Requests<'a> {
-    /// Until it is dropped, the set's id names no other one. It goes before the connection.
+    /// While it exists, the registry does not reuse the set's id. It must be dropped before the connection.
     pub(super) guard: Arc<TransferGuard>,
     pub(super) connection: Connection,
     kind: RequestKind,
     pub(super) deadline: Instant,
-    /// Hashes not asked for yet.
+    /// Hashes that no request has asked for yet.
     pub(super) parts: Chunks<'a, SequenceHash>,
-    /// Hashes asked for, by request number.
+    /// Requests without a complete answer: number and hashes.
     asked: VecDeque<(u64, &'a [SequenceHash])>,
 }
 
 impl<'a> Requests<'a> {
-    /// On a connection that nobody else uses, for these blocks.
+    /// Requests these blocks on a connection that nothing else uses.
     pub(super) fn new(
         connection: Connection,
         kind: RequestKind,
@@ -65,20 +65,20 @@ impl<'a> Requests<'a> {
         Ok(())
     }
 
-    /// The request that is answered next: its number, and the blocks that it asked for.
+    /// The request whose answer comes next: its number and hashes.
     pub(super) fn first(&self) -> Option<(u64, &'a [SequenceHash])> {
         self.asked.front().copied()
     }
 
-    /// The first request is answered. Returns for how many blocks it asked.
+    /// Removes the first request, whose answer is complete. Returns how many blocks it asked for.
     pub(super) fn answered(&mut self) -> usize {
         self.asked.pop_front().map_or(0, |(_, part)| part.len())
     }
 
-    /// The next frame of the answers.
+    /// Receives the next frame.
     ///
     /// # Errors
-    /// If the connection ends, or the owner refuses.
+    /// If the connection ends, or the owner refuses a request.
     pub(super) async fn frame(&mut self) -> Result<Message, FetchFault> {
         match self.connection.reader.frame().await.map_err(of_wire)? {
             Some(Message::Refusal(refusal)) => Err(of_refusal(refusal)),
@@ -87,17 +87,17 @@ impl<'a> Requests<'a> {
         }
     }
 
-    /// Blocks that were asked for by requests that are not answered.
+    /// Blocks of all requests without a complete answer.
     pub(super) fn blocks_asked(&self) -> usize {
         self.asked.iter().map(|(_, part)| part.len()).sum()
     }
 
-    /// Whether the owner's set has ended: its bytes are worth nothing.
+    /// Whether the owner's set has ended, so that its bytes are invalid.
     pub(super) fn is_fenced(&self) -> bool {
         self.guard.ended().is_some()
     }
 
-    /// The connection, if it may be used again: the exchange came to its end, and no answer is expected any more.
+    /// Returns the connection if it can be reused: `is_over`, and every request is answered.
     pub(super) fn into_clean(self, is_over: bool) -> Option<Connection> {
         let is_clean = self.asked.is_empty() && is_over;
         drop(self.guard);
@@ -105,31 +105,31 @@ impl<'a> Requests<'a> {
     }
 }
 
-/// The peer sent a frame that no answer has at this place.
+/// The fault of a peer that sent an unexpected frame.
 pub(super) fn out_of_turn() -> FetchFault {
-    FetchFault::Lost("the peer sent a frame that is not its turn".to_owned())
+    FetchFault::Lost("the peer sent an unexpected frame".to_owned())
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 pub(super) fn of_wire(error: WireError) -> FetchFault {
     let text = error.to_string();
-    // A name or position that does not fit: not the block that it says.
+    // The block's hash or position contradicts the rest of its header.
     let is_corrupt = matches!(error, WireError::Field { .. });
     if is_corrupt { FetchFault::Corrupt(text) } else { FetchFault::Lost(text) }
 }
 
-/// How a request ended, of which so many blocks came.
+/// The result of a request that asked for `wanted` blocks and got `came`.
 pub(super) fn of_end(end: &End, came: usize, wanted: usize) -> Result<(), FetchFault> {
     let unavailable = |text: &str| Err(FetchFault::Unavailable(text.to_owned()));
     if end.blocks as usize != came {
-        let text = format!("{} blocks were sent, and {came} have arrived", end.blocks);
+        let text = format!("the peer sent {} blocks, and {came} arrived", end.blocks);
         return Err(FetchFault::Lost(text));
     }
     match end.fault() {
         Fault::Unspecified if came == wanted => Ok(()),
         Fault::Unspecified => Err(FetchFault::Lost("the answer is short".to_owned())),
         Fault::Missing => Err(FetchFault::Missing),
-        Fault::Corrupt => unavailable("its copy was wrong, and is withdrawn"),
+        Fault::Corrupt => unavailable("it found its copy corrupt, and dropped it"),
         Fault::Unreadable => unavailable("it can't be read"),
         Fault::Busy => unavailable("too much is under way"),
         Fault::Fenced => Err(FetchFault::Fenced),

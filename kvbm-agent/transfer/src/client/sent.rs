@@ -27,7 +27,7 @@ pub(super) trait PartStream: Send {
         piece: &'b mut Vec<u8>,
     ) -> BoxFuture<'b, Result<BlockIdentity, FetchFault>>;
 
-    /// Whether the owner's set has ended: its bytes are worth nothing.
+    /// Whether the owner's set has ended, so that its bytes are invalid.
     fn is_fenced(&self) -> bool;
 
     /// The connection, if it may be used again after this result.

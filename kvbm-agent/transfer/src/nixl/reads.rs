@@ -26,16 +26,16 @@ struct Read {
     done: oneshot::Sender<Answer>,
 }
 
-/// The thread that makes all calls of NIXL for who fetches. Dropping this ends it, and all transfers with it.
+/// The thread that makes all NIXL calls for fetches. Dropping this ends the thread and its transfers.
 #[derive(Debug)]
 pub(crate) struct Reads {
-    /// None once the thread is to end.
+    /// None when the thread has to end.
     reads: Option<SyncSender<Read>>,
     staging: Staging,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A transfer. Dropping this abandons it: its slots are free once NIXL writes them no more.
+/// A transfer. Dropping this abandons it: its slots are free once NIXL has stopped writing them.
 #[derive(Debug)]
 pub(crate) struct Reading(oneshot::Receiver<Answer>);
 
@@ -62,7 +62,7 @@ impl Reads {
         let name = name.to_owned();
         let mut agents =
             Agents { library, name, plugin, arena, made: 0, current: None, ending: Vec::new() };
-        // Whatever is wrong with the options is known before the first fetch.
+        // Errors in the options show at the start, not at the first fetch.
         agents.current = Some(agents.make()?);
         let thread = Builder::new().name("nixl".to_owned()).spawn(move || agents.run(&taken));
         let thread = thread.map_err(|error: io::Error| {
@@ -72,7 +72,7 @@ impl Reads {
         Ok(Self { reads: Some(reads), staging: Staging::default(), thread: Some(thread) })
     }
 
-    /// Slots for the first of these blocks, of a size that slots here do not have; see [`Staging::pieces`].
+    /// Takes slots for blocks of another size than this agent's own; see [`Staging::pieces`].
     pub(crate) async fn stage(
         &self,
         bytes: usize,
@@ -128,19 +128,19 @@ struct Generation {
     staging: Vec<Arc<Arena>>,
     peers: BTreeMap<Vec<u8>, Peer>,
     flights: Vec<Flight>,
-    /// It keeps slots that only its end frees: nothing new is begun.
+    /// It keeps slots that only its drop frees: it begins no transfers.
     is_spoiled: bool,
 }
 
-/// The agent in use, and those whose last transfers are waited for. A transfer that fails or is overdue may still write its
-/// slots, so its agent is replaced, and destroyed as soon as its other transfers have ended: by their deadlines at the latest.
+/// The current agent, and replaced agents with unfinished transfers. A transfer that failed or timed out may still write its
+/// slots. Its agent is replaced, and destroyed once its other transfers have ended, at the latest by their deadlines.
 #[derive(Debug)]
 struct Agents {
     library: Library,
     name: String,
     plugin: Plugin,
     arena: Arc<Arena>,
-    /// Agents made so far. Each has a name of its own.
+    /// Agents made so far. Each one's name ends in its number.
     made: u64,
     current: Option<Generation>,
     ending: Vec<Generation>,
@@ -174,7 +174,7 @@ impl Agents {
         }
     }
 
-    /// Starts a transfer, or tells why not.
+    /// Starts a transfer, or answers why it can't.
     fn begin(&mut self, read: Read) {
         let Read { metadata, pieces, deadline, done } = read;
         if done.is_closed() {
@@ -223,7 +223,7 @@ impl Agents {
 }
 
 impl Generation {
-    /// Whether it may know this peer and this memory.
+    /// Whether this peer and this memory are registered or can be.
     fn has_room(&self, metadata: &[u8], staging: Option<&Arc<Arena>>) -> bool {
         (self.peers.len() < READ_PEERS_MAX || self.peers.contains_key(metadata))
             && (self.staging.len() < STAGED_SIZES_MAX || staging.is_none_or(|at| self.has(at)))
@@ -277,7 +277,7 @@ fn lost(error: &NixlError) -> FetchFault {
     FetchFault::Lost(error.to_string())
 }
 
-/// If nobody waits any more, the slots are free.
+/// Sends an answer. If nothing waits for it, its slots are free.
 fn answer(done: oneshot::Sender<Answer>, answer: Answer) {
     drop(done.send(answer));
 }

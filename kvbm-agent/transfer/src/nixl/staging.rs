@@ -13,25 +13,25 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub(crate) type Pieces = Vec<Piece<Place>>;
 
-/// What NIXL reads into. It is kept until nothing reads the owner's memory any more for the slot.
+/// A slot that NIXL reads into, kept until its transfer has ended.
 #[derive(Debug)]
 pub(crate) struct Place {
     kind: PlaceKind,
     _in_use: InUse,
 }
 
-/// What must not end while the owner's memory is read.
+/// Objects that must not be dropped while a transfer reads the owner's memory.
 pub(crate) type InUse = Arc<dyn fmt::Debug + Send + Sync>;
 
 #[derive(Debug)]
 enum PlaceKind {
     /// A slot of the arena whose blocks sessions register.
     Slot(Box<Detached>),
-    /// A slot of [`Staging`]. All pieces of a transfer are of one size then.
+    /// A slot of [`Staging`]. All slots of one transfer have the same size.
     Staged {
-        /// Whose slot it is.
+        /// The memory of the slot.
         arena: Arc<Arena>,
-        /// The right to use one.
+        /// Counts the slot as used.
         _permit: OwnedSemaphorePermit,
     },
 }
@@ -42,7 +42,7 @@ impl Place {
         Self { kind: PlaceKind::Slot(Box::new(slot)), _in_use: Arc::clone(in_use) }
     }
 
-    /// What makes the slot a session's again; none for a slot of [`Staging`].
+    /// Returns the session's slot, or None for a slot of [`Staging`].
     pub(crate) fn into_slot(self) -> Option<Detached> {
         match self.kind {
             PlaceKind::Slot(slot) => Some(*slot),
@@ -50,7 +50,7 @@ impl Place {
         }
     }
 
-    /// The memory that the slot is in, of [`Staging`].
+    /// The memory of a slot of [`Staging`], or None for a session's slot.
     pub(super) const fn staging(&self) -> Option<&Arc<Arena>> {
         match &self.kind {
             PlaceKind::Slot(_) => None,
@@ -59,7 +59,7 @@ impl Place {
     }
 }
 
-/// Memory for blocks of sizes that slots here do not have. All fetches share it and wait for their turn.
+/// Memory for blocks of other sizes than this agent's own. All fetches share it, and wait if all its slots are used.
 #[derive(Debug, Default)]
 pub(super) struct Staging(Mutex<Sizes>);
 
@@ -67,7 +67,7 @@ pub(super) struct Staging(Mutex<Sizes>);
 struct Sizes {
     /// By the bytes of a block.
     sizes: BTreeMap<usize, Size>,
-    /// Uses so far.
+    /// Calls of [`Sizes::size`] so far.
     uses: u64,
 }
 
@@ -87,8 +87,8 @@ impl Size {
 }
 
 impl Staging {
-    /// Slots for the first of these blocks, whose addresses are given; for at least one, and for no more than half of those that
-    /// there are, so that another fetch reads at the same time. Waits while others use them.
+    /// Takes slots for the first blocks of `at`, the blocks' addresses: at least one slot, and at most half of all slots of
+    /// this size, so that two fetches can read at the same time. Waits until enough slots are free.
     pub(super) async fn pieces(
         &self,
         bytes: usize,
@@ -99,10 +99,10 @@ impl Staging {
         let slots = arena.layout().slots;
         let wanted = u32::try_from(at.len()).unwrap_or(u32::MAX).min(slots.div_ceil(2));
         let permits = Arc::clone(&free).acquire_many_owned(wanted).await;
-        let mut permits =
-            permits.map_err(|_closed| FetchFault::NoRoom("it is closed".to_owned()))?;
-        // One takes slots at a time, so there are as many free ones as permits.
-        let _one = self.0.lock();
+        let mut permits = permits
+            .map_err(|_closed| FetchFault::NoRoom("the staging memory is closed".to_owned()))?;
+        // The lock lets one fetch take slots at a time: each permit then stands for a free slot.
+        let _taking = self.0.lock();
         let mut pieces = Vec::with_capacity(wanted as usize);
         for (slot, &at) in (0..slots).filter_map(|slot| arena.write(slot).ok()).zip(at) {
             let Some(permit) = permits.split(1) else { break };
@@ -118,7 +118,7 @@ impl Sizes {
     fn size(&mut self, bytes: usize) -> Result<Size, FetchFault> {
         if !(1..=STAGED_BLOCK_BYTES_MAX).contains(&bytes) {
             let text = format!(
-                "its blocks have {bytes} bytes; those of other layouts may have {STAGED_BLOCK_BYTES_MAX} over NIXL"
+                "its blocks have {bytes} bytes, and blocks of another layout may have at most {STAGED_BLOCK_BYTES_MAX} over NIXL"
             );
             return Err(FetchFault::Refused(text));
         }
@@ -137,12 +137,13 @@ impl Sizes {
         Ok(size)
     }
 
-    /// Makes room for another size.
+    /// Drops the memory of the size that is unused and was used least recently.
     fn drop_idle(&mut self) -> Result<(), FetchFault> {
         let idle = self.sizes.iter().filter(|(_, size)| size.is_idle());
         let oldest = idle.min_by_key(|(_, size)| size.last_use).map(|(&bytes, _)| bytes);
         let oldest = oldest.ok_or_else(|| {
-            let text = format!("blocks of {STAGED_SIZES_MAX} other sizes are read: retry later");
+            let text =
+                format!("blocks of {STAGED_SIZES_MAX} other sizes are being read: retry later");
             FetchFault::NoRoom(text)
         })?;
         self.sizes.remove(&oldest);
@@ -150,7 +151,7 @@ impl Sizes {
     }
 }
 
-/// Memory of this process alone.
+/// Memory that no other process maps.
 fn arena_of(block_bytes: usize, slots: usize) -> Result<Arc<Arena>, FetchFault> {
     let refused = |error: &dyn ToString| FetchFault::NoRoom(error.to_string());
     let slots = u32::try_from(slots).unwrap_or(u32::MAX);

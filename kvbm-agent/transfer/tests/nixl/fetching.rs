@@ -21,8 +21,12 @@ pub fn options() -> NixlOptions {
     NixlOptions { library: library("../memory/tests/nixl/library"), ..NixlOptions::default() }
 }
 
+fn nixl() -> Over {
+    Over(Some(options()))
+}
+
 pub async fn serving(manager: &KvBlockManager) -> Serving {
-    Over(Some(options())).serving(manager).await
+    nixl().serving(manager).await
 }
 
 pub async fn serving_described(manager: &KvBlockManager, blocks: BlockDescription) -> Serving {
@@ -31,10 +35,10 @@ pub async fn serving_described(manager: &KvBlockManager, blocks: BlockDescriptio
 }
 
 pub fn fetching(manager: Arc<KvBlockManager>) -> Fetching {
-    Over(Some(options())).fetching(manager)
+    nixl().fetching(manager)
 }
 
-cases_over!(Over(Some(options())));
+cases_over!(nixl());
 
 /// Each side says what the other one lacks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -49,7 +53,7 @@ async fn an_owner_without_nixl_is_named() {
     let Some(FetchFault::Refused(text)) = fetched.stopped else { panic!("{fetched:?}") };
     assert!(text.contains("set blocks-peer-backend to nixl there"), "{text}");
     owner.stop().await;
-    // An owner that lends blocks sends them over TCP, too.
+    // An owner with NIXL serves TCP, too.
     let owner = serving(&owned).await;
     let over_tcp = Fetching::new(manager(Memory::Private, BLOCK_BYTES, 8));
     let fetched = over_tcp.fetch(owner.address, &blocks).await;
@@ -95,8 +99,8 @@ fn lend(request: u64, epoch: u64, timeout_ms: u32, count: usize) -> Message {
     Message::Lend(Fetch { request, epoch, export: 1, timeout_ms, sequences })
 }
 
-/// What is lent stays in its slots until it is returned, also if the peer's connection is lost: then until its timeout, and
-/// some time more.
+/// Lent blocks keep their slots until the peer gives them back. If its connection is lost, they keep them until the request's
+/// timeout and a margin have passed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lent_blocks_stay_until_they_are_returned_or_the_peer_must_have_stopped() {
     let blocks = prompt(1, 8);

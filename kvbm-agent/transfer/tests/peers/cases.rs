@@ -1,4 +1,4 @@
-//! What holds over TCP and over NIXL.
+//! Cases for both backends: TCP and NIXL.
 
 use crate::place::{
     Fetching, Memory, PATIENCE, Serving, description, free_and_active, manager, prompt, save,
@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 const BLOCK_BYTES: usize = 3_000;
 
-/// How blocks go from an owner to who fetches them.
+/// The backend: TCP, or NIXL with these options.
 #[derive(Debug, Clone)]
 pub struct Over(pub Option<NixlOptions>);
 
@@ -36,7 +36,7 @@ pub async fn until(what: &str, is_so: impl FnMut() -> bool) {
     until_within(PATIENCE, what, is_so).await;
 }
 
-/// What a peer returns is free in this time, long before the timeout of its request.
+/// Slots that a peer gives back are free within this time, long before the timeout of its request.
 pub const RETURNED: Duration = Duration::from_secs(5);
 
 pub async fn until_within(patience: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
@@ -65,7 +65,7 @@ pub async fn blocks_arrive_byte_for_byte(over: Over) {
         assert_eq!(fetched.bytes, 1_600 * BLOCK_BYTES as u64);
         drop(fetched.blocks);
         assert_eq!(verified(&fetching.manager, &blocks), 1_600);
-        // Of a loan this is known once it has been returned.
+        // Loans are counted once they are given back.
         until("they are not counted", || owner.counters.metrics().served == 1_600).await;
         assert_eq!(fetching.counters.metrics().fetched, 1_600);
         assert_eq!(free_and_active(&owned), (0, 0), "nothing is held any more");
@@ -87,7 +87,7 @@ pub async fn large_blocks_arrive_too(over: Over) {
     owner.stop().await;
 }
 
-pub async fn what_an_owner_lacks_is_missing_and_a_restarted_owner_is_another_one(over: Over) {
+pub async fn what_an_owner_lacks_is_missing_and_a_stopped_owner_is_lost(over: Over) {
     // Of the second of two requests, it has all but the first block.
     let blocks = prompt(1, 600);
     let owned = manager(Memory::Private, BLOCK_BYTES, 600);
@@ -104,7 +104,7 @@ pub async fn what_an_owner_lacks_is_missing_and_a_restarted_owner_is_another_one
     }
     assert_eq!(fetching.counters.metrics().stopped.get("missing"), Some(&3));
     until_within(RETURNED, "what was not read is held", || free_and_active(&owned).1 == 0).await;
-    // The connection of before is not used.
+    // The idle connection is of no use once its owner has stopped.
     let address = owner.address;
     owner.stop().await;
     let fetched = fetching.fetch(address, &blocks).await;
@@ -133,7 +133,7 @@ macro_rules! cases_over {
             $over,
             blocks_arrive_byte_for_byte,
             large_blocks_arrive_too,
-            what_an_owner_lacks_is_missing_and_a_restarted_owner_is_another_one,
+            what_an_owner_lacks_is_missing_and_a_stopped_owner_is_lost,
             without_room_the_rest_stays_where_it_is,
         );
     };

@@ -100,7 +100,7 @@ async fn a_peer_with_another_layout_is_told_from_others() {
     let metrics = fetching.counters.metrics();
     assert_eq!((metrics.fetches, metrics.stopped.len()), (2, 0), "{metrics:?}");
     assert_eq!(free_and_active(&fetching.manager), (1, 0));
-    // The connection of before is of no use when its owner has gone.
+    // The idle connection is of no use once its owner has stopped.
     let address = owner.address;
     owner.serving.stop().await;
     let gone = fetching.fetch_parts(&[address], &prompt(2, 1)).await;

@@ -50,7 +50,7 @@ async fn after_one(then: impl AsyncFn(&mut Caller, &[BlockIdentity], &Rank)) -> 
     let within = Duration::from_secs(10);
     let fetch = fetching.fetch_parts_within(&peers, &blocks, within);
     let (mut fetched, (), ()) = join!(fetch, serve_left, serve_right);
-    assert_eq!(fetched.blocks.len(), 1, "what was whole before stays");
+    assert_eq!(fetched.blocks.len(), 1, "the complete block stays");
     fetched.blocks.clear();
     assert_eq!(verified_bytes(&fetching.manager, &blocks, |block| rank.bytes_of(block)), 1);
     assert_eq!(free_and_active(&fetching.manager), (u64::from(SLOTS) - 1, 0), "{fetched:?}");
@@ -131,7 +131,7 @@ async fn owners_that_disagree_about_a_block_register_nothing() {
     assert_eq!((metrics.corrupt, metrics.stopped["corrupt"]), (1, 1), "{metrics:?}");
 }
 
-/// The connection of before is closed, and the set of before ends: a new connection is made at once.
+/// After an owner's restart the client reconnects at once: it does not wait until the old set has ended.
 #[tokio::test]
 async fn a_restarted_owner_is_asked_again_at_once() {
     let owner = Rank::of(0, 1, CONTIGUOUS);
@@ -262,7 +262,7 @@ async fn an_owner_that_lies_about_its_layout_is_refused_by_the_field() {
     }
 }
 
-/// A part of a set that has ended is worth nothing, even if it was whole before.
+/// A part of a set that has ended is invalid, even if it arrived complete.
 #[tokio::test]
 async fn a_newer_epoch_fences_parts_that_wait_for_others() {
     let (left, right) = (Rank::of(0, 2, CONTIGUOUS), Rank::of(1, 2, CONTIGUOUS));
