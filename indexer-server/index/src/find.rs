@@ -1,8 +1,7 @@
 //! Queries: how many leading blocks of a prompt each rank holds.
 //!
-//! A walk compares local hashes segment by segment and checks holders only where a segment ends: most
-//! of it is reading consecutive hashes. It allocates nothing once its scratch space has grown to the
-//! size of the answers.
+//! A walk compares local hashes segment by segment and checks holders only where a segment ends: most of it is reading
+//! consecutive hashes. It allocates nothing once its scratch space has grown to the size of the answers.
 
 use crate::index::Index;
 use crate::roles::Readers;
@@ -311,11 +310,16 @@ impl Index {
 
     fn count_stretches(&self, at: &mut Match, stretches: &[Stretch], used: [bool; Tier::COUNT]) {
         let (mut from, blocks, holder) = (0, at.blocks, at.holder.0);
-        for stretch in stretches.iter().take_while(|stretch| stretch.end <= blocks) {
+        for stretch in stretches {
+            // With pools, a rank may stop within a stretch.
+            let end = stretch.end.min(blocks);
+            if end <= from {
+                break;
+            }
             let sets = stretch.sets.iter().zip(used);
             let held = sets.map(|(&set, used)| used && self.trie.sets.contains(set, holder));
-            at.count(held, stretch.end - from);
-            from = stretch.end;
+            at.count(held, end - from);
+            from = end;
         }
         let counted = at.by_best_tier.iter().sum::<u32>() + at.pool_blocks;
         debug_assert_eq!(counted, at.blocks, "each block is in a tier or a pool");
@@ -325,8 +329,7 @@ impl Index {
 // === by name ===
 
 impl Scratch {
-    /// Sets apart the ranks that have records: they may use names of their own. For all others a name
-    /// means the slot whose own name it is.
+    /// Sets apart the ranks that have records and may use names of their own. For others a name means the slot that has it.
     fn set_apart_recorded(&mut self, index: &Index) {
         self.recorded.clear();
         let holders = index.holders.iter().flatten().filter(|holder| !holder.records().is_empty());
@@ -340,8 +343,7 @@ impl Scratch {
 }
 
 impl Index {
-    /// Walks for the ranks without records. Names that follow one another in a segment are
-    /// compared there; others are looked up.
+    /// Walks for the ranks without records. Names that follow one another in a segment are compared there; others are looked up.
     fn find_names(&self, names: &[BlockName], tiers: TierSet, scratch: &mut Scratch) {
         let mut from = 0;
         let mut rest = names;

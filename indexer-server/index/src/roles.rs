@@ -16,8 +16,8 @@ pub(crate) struct Roles {
     readers: BTreeMap<WorkerId, Readers>,
 }
 
-/// Ranks as bits by index. Only words with a bit are stored: 16 bytes at most for each rank that reads a pool, however many
-/// pools workers name.
+/// Ranks as bits by index. Only words with a bit are stored: about 16 bytes for each rank and pool that it reads, however many
+/// pools there are.
 #[derive(Debug, Default)]
 pub(crate) struct Readers {
     /// The number of each word and its bits, in order of their numbers.
@@ -52,7 +52,9 @@ impl Readers {
         let (number, bit) = (holder / 64, 1_u64 << (holder % 64));
         if let Ok(at) = self.words.binary_search_by_key(&number, |&(number, _)| number) {
             self.words.get_mut(at).into_iter().for_each(|(_, bits)| *bits &= !bit);
-            self.words.retain(|&(_, bits)| bits != 0);
+            if self.words.get(at).is_some_and(|&(_, bits)| bits == 0) {
+                self.words.remove(at);
+            }
         }
     }
 }

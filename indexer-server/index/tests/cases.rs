@@ -310,6 +310,30 @@ fn readers_of_a_pool_come_and_go_with_their_ranks() {
     check_shared(&mut bench, key, TierSet::ALL, &[]);
 }
 
+/// As with index shards: the walk of the reader's index meets nobody, and stops where the pool's blocks end.
+#[test]
+fn a_pool_of_another_index_counts_as_far_as_it_holds() {
+    let id = |name: &str| WorkerId::new(name).expect("a name");
+    let (mut pools, mut workers) = (Bench::new(), Bench::new());
+    pools.index.set_pool(&id("pool"));
+    let pool = pools.worker("pool", CopyMode::Set);
+    pools.apply(pool, &stored(None, &[(1, 10), (2, 20), (3, 30)]));
+    workers.index.set_reads(&id("reader"), &[id("pool")]);
+    let _reader = workers.worker("reader", CopyMode::Set);
+    let locals = [10, 20, 30, 40, 50].map(LocalHash);
+    let names = [1, 2, 3, 4, 5].map(BlockName);
+    for key in [QueryKey::Locals(&locals), QueryKey::Names(&names)] {
+        let mut shared = SharedBlocks::default();
+        shared.begin(5);
+        assert!(pools.index.add_shared(key, &mut shared, || true));
+        let tiers = TierSet::ALL;
+        let query = Query { key, tiers, workers: None, minimum_overlap: 1, shared: Some(&shared) };
+        workers.index.find(query, &mut workers.scratch);
+        let [found] = workers.scratch.matches() else { panic!("one reader") };
+        assert_eq!((found.blocks, found.pool_blocks, found.by_best_tier), (3, 3, [0; 3]));
+    }
+}
+
 /// A long prompt of which a pool holds every second block.
 #[test]
 fn a_pool_with_holes_and_a_reader_with_the_rest_make_one_prefix() {

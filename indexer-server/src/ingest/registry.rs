@@ -254,7 +254,7 @@ impl Ingest {
         } else if !self.remove_unfed(&present).await? {
             return Err(IngestError::PoolInUse { address, field, present: before, requested: now });
         }
-        tracing::info!(worker = %address, field, before, now, "the registration changed: its blocks were dropped");
+        tracing::info!(worker = %address, field, before, now, "the registration changed: the worker's blocks were dropped");
         let registered = self.register(registration.clone()).await?;
         if let Some(replacing) = self.workers.get(&address).filter(|_| !is_pool) {
             replacing.mark_replacement();

@@ -59,11 +59,15 @@ fn find(
             return None;
         }
     }
-    let mut pools: Vec<_> = shared
-        .pools()
-        .filter(|(pool, _)| partition.shards().iter().any(|shard| shard.read().has_readers(pool)))
-        .map(|(pool, held)| state(partition, pool, held, now))
-        .collect();
+    let held: Vec<_> = shared.pools().collect();
+    let mut is_read = vec![false; held.len()];
+    for shard in partition.shards() {
+        let index = shard.read();
+        is_read.iter_mut().zip(&held).for_each(|(at, (pool, _))| *at |= index.has_readers(pool));
+    }
+    let read = held.into_iter().zip(is_read).filter(|(_, is_read)| *is_read);
+    let mut pools: Vec<_> =
+        read.map(|((pool, held), _)| state(partition, pool, held, now)).collect();
     pools.sort_unstable_by(|a, b| a.pool.cmp(&b.pool));
     Some(pools)
 }

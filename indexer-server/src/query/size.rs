@@ -21,6 +21,8 @@ const UNIT_TOKENS: usize = 32;
 const UNIT_LISTED: usize = 8;
 /// those whose sets of holders are compared with it, for one block,
 const UNIT_COMPARED: usize = 16_384;
+/// pools that are looked for in such a set,
+const UNIT_POOLS: usize = 8;
 /// and those of which one name is looked up, where ranks have names of their own.
 const UNIT_NAMES: usize = 8;
 
@@ -48,11 +50,12 @@ fn work(query: &FindQuery, block_size: u32, (ranks, pools): (usize, usize)) -> u
         QueryInput::Locals(locals) => (0, locals.len(), 0),
         QueryInput::Names(names) => (0, names.len(), names.len()),
     };
-    // For each block, the ranks that read each pool are compared, too.
-    let sets = if query.shared { pools.saturating_add(1) } else { 1 };
+    // For each block, pools are looked for, and the ranks that read each pool are compared, too.
+    let pools = if query.shared { pools } else { 0 };
     tokens / UNIT_TOKENS
         + ranks / UNIT_LISTED
-        + blocks.saturating_mul(ranks).saturating_mul(sets) / UNIT_COMPARED
+        + blocks.saturating_mul(ranks).saturating_mul(pools.saturating_add(1)) / UNIT_COMPARED
+        + blocks.saturating_mul(pools) / UNIT_POOLS
         + names.saturating_mul(ranks) / UNIT_NAMES
 }
 
@@ -87,12 +90,13 @@ mod tests {
 
     #[test]
     fn long_prompts_with_many_pools_are_large() {
-        let shared = |pools| {
+        let shared = |pools, ranks| {
             let locals = QueryInput::Locals(vec![LocalHash(1); 8_192]);
-            work(&FindQuery { shared: true, ..query(locals) }, 16, (4_096, pools))
+            work(&FindQuery { shared: true, ..query(locals) }, 16, (ranks, pools))
         };
-        assert!(shared(1) < SMALL.work);
-        assert!(shared(64) > SMALL.work);
+        assert!(shared(1, 4_096) < SMALL.work);
+        assert!(shared(64, 4_096) > SMALL.work);
+        assert!(shared(64, 64) > SMALL.work);
     }
 
     #[test]
