@@ -300,7 +300,7 @@ fn add_block_labels(registration: &mut Registration, blocks: Option<&BlocksConfi
     let Some(blocks) = blocks else { return };
     let address = blocks.peer_address().map(str::to_owned);
     let bytes = Some(blocks.block_bytes.to_string());
-    // The first half of it is enough to tell them apart.
+    // As many digits as routers compare.
     let fingerprint = blocks.fingerprint().to_string().get(..16).map(str::to_owned);
     let labels = &mut registration.profile.labels;
     let all = [(PEER_LABEL, address), (BLOCK_BYTES_LABEL, bytes), (FINGERPRINT_LABEL, fingerprint)];

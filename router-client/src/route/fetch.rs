@@ -14,7 +14,7 @@ use super::cost::{FetchCost, TierBlocks, TierCredits};
 use super::error::{ConfigError, check};
 use kvasir_proto::types::WorkerKey;
 use std::fmt;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 /// Most peers of a plan. The agent's `Fetch` takes more.
@@ -62,13 +62,13 @@ pub struct Rate {
     pub is_measured: bool,
 }
 
-/// What a block of an agent is. Agents exchange blocks as they are only if theirs are equal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// What a block of an agent is. Agents exchange blocks unchanged only if these are equal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockKind {
-    /// Bytes of a block; 0 if the worker states none: then it has no agent that serves or fetches.
-    pub bytes: u64,
-    /// Fingerprint of model, layout, dtype and part of the heads; none if the worker states none.
-    pub fingerprint: Option<u64>,
+    /// Bytes of a block, above 0.
+    pub bytes: NonZeroU64,
+    /// Fingerprint of model, layout, dtype and part of the heads.
+    pub fingerprint: u64,
 }
 
 /// A worker whose agent serves blocks of the prompt.
@@ -81,7 +81,7 @@ pub struct Holder {
     /// Leading blocks of the prompt that it holds in host memory or on disk, by the better of the two. Blocks in `device` do
     /// not count.
     pub blocks: TierBlocks,
-    /// Its blocks; with 0 bytes the holder is left out.
+    /// Its blocks.
     pub kind: BlockKind,
 }
 
@@ -90,8 +90,8 @@ pub struct Holder {
 pub struct Fetcher {
     /// Number of its worker.
     pub worker: usize,
-    /// Its blocks.
-    pub kind: BlockKind,
+    /// Its blocks; none if it has no agent that fetches.
+    pub kind: Option<BlockKind>,
     /// Leading blocks of the prompt that it holds in any tier, or is computing already.
     pub own_blocks: u32,
     /// Tokens that it computes a second.
@@ -300,7 +300,7 @@ impl FetchPlanner {
         turn: usize,
     ) -> Self {
         let disk_seconds = credits.host / credits.disk;
-        let holders = holders.into_iter().filter(|at| at.kind.bytes > 0 && depth(at) > 0);
+        let holders = holders.into_iter().filter(|at| depth(at) > 0);
         let mut holders: Vec<_> =
             holders.map(|at| (relative_seconds(&at, disk_seconds), at)).collect();
         let count = holders.iter().map(|(_, at)| at.candidate).max().unwrap_or(0) + 1;
@@ -338,11 +338,9 @@ impl FetchPlanner {
         if by.own_blocks >= self.query_blocks {
             return Err(NoFetch::Complete);
         }
-        if by.kind.bytes == 0 {
-            return Err(NoFetch::NoAgent);
-        }
+        let kind = by.kind.ok_or(NoFetch::NoAgent)?;
         let is_fit =
-            |at: &Holder| at.worker != by.worker && at.kind == by.kind && depth(at) > by.own_blocks;
+            |at: &Holder| at.worker != by.worker && at.kind == kind && depth(at) > by.own_blocks;
         if !self.holders.iter().any(|(_, at)| is_fit(at)) {
             return Err(NoFetch::NoHolder);
         }
@@ -350,7 +348,7 @@ impl FetchPlanner {
         if bandwidth <= 0.0 || prefill <= 0.0 {
             return Err(NoFetch::UnknownRate);
         }
-        let fetch = self.best(by).ok_or(NoFetch::NotFaster)?;
+        let fetch = self.best(by, kind).ok_or(NoFetch::NotFaster)?;
         debug_assert!(fetch.blocks > 0 && fetch.first_block == by.own_blocks, "{fetch:?}");
         debug_assert!(fetch.first_block + fetch.blocks <= self.query_blocks, "{fetch:?}");
         Ok(fetch)
@@ -363,8 +361,8 @@ impl FetchPlanner {
     }
 
     /// The fetch that saves most, if it pays.
-    fn best(&self, by: &Fetcher) -> Option<Fetch> {
-        let host_seconds = by.kind.bytes as f64 / self.bandwidth.per_second;
+    fn best(&self, by: &Fetcher, kind: BlockKind) -> Option<Fetch> {
+        let host_seconds = kind.bytes.get() as f64 / self.bandwidth.per_second;
         let block_seconds = self.block_tokens / by.prefill.per_second;
         let end = self.query_blocks.min(by.own_blocks.saturating_add(FETCH_BLOCKS_MAX));
         let mut fetch = Fetch {
@@ -372,7 +370,7 @@ impl FetchPlanner {
             blocks: 0,
             seconds: 0.0,
             compute_seconds: 0.0,
-            block_bytes: by.kind.bytes,
+            block_bytes: kind.bytes.get(),
             prefill: by.prefill,
             segments: [Segment::default(); PLAN_PEERS_MAX],
             peers: 0,
@@ -381,7 +379,7 @@ impl FetchPlanner {
         for (relative, holder) in &self.holders {
             let at = fetch.first_block + fetch.blocks;
             let to = depth(holder).min(end);
-            let is_other = holder.worker != by.worker && holder.kind == by.kind;
+            let is_other = holder.worker != by.worker && holder.kind == kind;
             if !is_other || to <= at || fetch.peers == PLAN_PEERS_MAX {
                 continue;
             }

@@ -4,7 +4,12 @@ use proptest::prelude::*;
 const BLOCK: NonZeroU32 = NonZeroU32::new(16).expect("not 0");
 /// With 1 MB a block and 1 GB a second, a block takes 1 ms from host memory, and 3 ms from disk.
 const BYTES: u64 = 1_000_000;
-const KIND: BlockKind = BlockKind { bytes: BYTES, fingerprint: Some(7) };
+const KIND: BlockKind = kind(BYTES, 7);
+
+const fn kind(bytes: u64, fingerprint: u64) -> BlockKind {
+    BlockKind { bytes: NonZeroU64::new(bytes).expect("not 0"), fingerprint }
+}
+
 const GIGABYTE: Rate = Rate { per_second: 1e9, is_measured: true };
 /// 16 tokens take 10 ms.
 const SLOW: Rate = Rate { per_second: 1_600.0, is_measured: true };
@@ -15,7 +20,7 @@ fn holder(worker: usize, host: u32, disk: u32) -> Holder {
 }
 
 fn fetcher(worker: usize, own_blocks: u32) -> Fetcher {
-    Fetcher { worker, kind: KIND, own_blocks, prefill: SLOW }
+    Fetcher { worker, kind: Some(KIND), own_blocks, prefill: SLOW }
 }
 
 fn planner(query_blocks: u32, holders: impl IntoIterator<Item = Holder>) -> FetchPlanner {
@@ -44,15 +49,13 @@ fn reasons_say_why_nothing_is_fetched() {
     let planner = planner(20, [holder(1, 12, 0)]);
     let refused = |by: Fetcher| planner.plan(&by).expect_err("no plan");
     assert_eq!(refused(fetcher(0, 20)), NoFetch::Complete);
-    assert_eq!(refused(Fetcher { kind: BlockKind::default(), ..fetcher(0, 4) }), NoFetch::NoAgent);
+    assert_eq!(refused(Fetcher { kind: None, ..fetcher(0, 4) }), NoFetch::NoAgent);
     assert_eq!(refused(fetcher(1, 4)), NoFetch::NoHolder, "never from itself");
     assert_eq!(refused(fetcher(0, 12)), NoFetch::NoHolder, "it holds as much");
-    for fingerprint in [None, Some(8)] {
-        let kind = BlockKind { fingerprint, ..KIND };
-        assert_eq!(refused(Fetcher { kind, ..fetcher(0, 4) }), NoFetch::NoHolder, "other heads");
+    for other in [kind(BYTES, 8), kind(9, 7)] {
+        let kind = Some(other);
+        assert_eq!(refused(Fetcher { kind, ..fetcher(0, 4) }), NoFetch::NoHolder, "{other:?}");
     }
-    let kind = BlockKind { bytes: 9, ..KIND };
-    assert_eq!(refused(Fetcher { kind, ..fetcher(0, 4) }), NoFetch::NoHolder);
     let unknown = Fetcher { prefill: Rate::default(), ..fetcher(0, 4) };
     assert_eq!(refused(unknown), NoFetch::UnknownRate);
     // 16 tokens in 2 ms: the fetch saves less than host memory costs afterwards.
@@ -110,9 +113,9 @@ fn a_plan_stays_within_the_limits_of_a_call() {
     assert!(fetch.segments().len() <= PLAN_PEERS_MAX, "{fetch:?}");
     // No more than what arrives in 10 s.
     let by = Fetcher { prefill: Rate { per_second: 1.0, is_measured: true }, ..fetcher(0, 0) };
-    let kind = BlockKind { bytes: 100 * BYTES, ..KIND };
+    let kind = kind(100 * BYTES, 7);
     let large = Holder { kind, ..holder(1, 500, 0) };
-    let fetch = planner(500, [large]).plan(&Fetcher { kind, ..by });
+    let fetch = planner(500, [large]).plan(&Fetcher { kind: Some(kind), ..by });
     let fetch = fetch.expect("the beginning");
     assert_eq!(fetch.blocks, 99, "{fetch:?}");
 }
@@ -148,8 +151,8 @@ prop_compose! {
     ) -> Holder {
         let kind = match other {
             None => KIND,
-            Some(true) => BlockKind { bytes: 2 * BYTES, ..KIND },
-            Some(false) => BlockKind { fingerprint: Some(8), ..KIND },
+            Some(true) => kind(2 * BYTES, 7),
+            Some(false) => kind(BYTES, 8),
         };
         // Workers of two ranks each.
         let blocks = TierBlocks { host, disk, ..TierBlocks::default() };

@@ -27,8 +27,8 @@ fn worker(name: &str, labels: &[(&str, &str)]) -> RouterWorker {
     worker
 }
 
-/// Workers `a` and `e` serve equal blocks, `d` serves blocks of another size and `f` of other heads, `b` only fetches, `c` has
-/// no agent.
+/// Workers `a` and `e` serve equal blocks, `d` serves blocks of another size and `f` of other heads, `g` does not state which
+/// heads, `b` only fetches, `c` has no agent.
 fn state(fetch: Option<FetchConfig>) -> State {
     let outliers = OutlierConfig { failures: 1, ..OutlierConfig::default() };
     let config = RouterConfig { fetch, outliers, ..RouterConfig::new(BLOCK) };
@@ -42,6 +42,7 @@ fn state(fetch: Option<FetchConfig>) -> State {
         worker("d", &[("blocks-bytes", "9"), heads, ("blocks-peer", "http://d:1")]),
         worker("e", &[bytes, heads, ("blocks-peer", "http://e:1")]),
         worker("f", &[bytes, ("blocks-fingerprint", "bb"), ("blocks-peer", "http://f:1")]),
+        worker("g", &[bytes, ("blocks-peer", "http://g:1")]),
     ];
     state.set_workers(workers, Duration::ZERO);
     state

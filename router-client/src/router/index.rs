@@ -221,7 +221,7 @@ fn pool_trust(pools: &[PoolState], restoring: &[WorkerId], config: &TrustConfig)
             verified_age: at.verified_age,
         })
     };
-    pools.iter().map(judge).max().unwrap_or_default().min(Trust::Behind)
+    pools.iter().map(judge).max().unwrap_or(Trust::Behind).min(Trust::Behind)
 }
 
 #[cfg(test)]

@@ -24,8 +24,8 @@ pub(super) struct Member {
     pub(super) rank: RankId,
     /// Number of its worker: ranks of one worker have the same.
     pub(super) number: usize,
-    /// Blocks at its agent.
-    pub(super) kind: BlockKind,
+    /// Blocks at its agent; none if it has no agent that fetches or serves.
+    pub(super) kind: Option<BlockKind>,
     /// When its worker joined; none for those that were there when the router began.
     pub(super) joined: Option<Duration>,
 }
@@ -70,13 +70,13 @@ impl Member {
     }
 }
 
-/// Blocks at the agent of a worker, by its labels. A label that is no number counts as absent.
-fn kind(worker: &RouterWorker) -> BlockKind {
+/// Blocks at the agent of a worker, by its labels; none unless both labels are numbers.
+fn kind(worker: &RouterWorker) -> Option<BlockKind> {
     let label = |name| worker.profile.labels.get(name);
-    BlockKind {
-        bytes: label(BLOCK_BYTES_LABEL).and_then(|bytes| bytes.parse().ok()).unwrap_or(0),
-        fingerprint: label(FINGERPRINT_LABEL).and_then(|hex| u64::from_str_radix(hex, 16).ok()),
-    }
+    Some(BlockKind {
+        bytes: label(BLOCK_BYTES_LABEL)?.parse().ok()?,
+        fingerprint: u64::from_str_radix(label(FINGERPRINT_LABEL)?, 16).ok()?,
+    })
 }
 
 impl Workers {
@@ -158,7 +158,7 @@ impl Workers {
             let candidate = *self.numbers.get(key)?;
             let member = self.members.get(candidate)?;
             member.peer().filter(|_| !is_ejected(&key.worker))?;
-            let (worker, kind) = (member.number, member.kind);
+            let (worker, kind) = (member.number, member.kind?);
             Some(Holder { candidate, worker, blocks: *blocks, kind })
         })
     }

@@ -7,6 +7,7 @@ use crate::engine::timed::{EngineOptions, StepModel};
 use router_client::route::{
     BlockKind, CostConfig, FetchPlanner, Fetcher, Holder, Rate, TierBlocks,
 };
+use std::num::NonZeroU64;
 
 const BLOCK: usize = 64;
 
@@ -173,12 +174,12 @@ fn a_holder_sends_one_fetch_after_the_other() {
     let holder = cluster.engines.iter().position(|engine| engine.holds(job.names[0]));
     let holder = holder.expect("an engine that served it");
     let blocks = TierBlocks { host: 3, ..TierBlocks::default() };
-    let kind = BlockKind { bytes: 1, ..BlockKind::default() };
+    let kind = BlockKind { bytes: NonZeroU64::MIN, fingerprint: 0 };
     let held = Holder { candidate: holder, worker: holder, blocks, kind };
     let rate = |per_second| Rate { per_second, is_measured: true };
     let size = (4, NonZeroU32::new(BLOCK as u32).expect("not 0"));
     let planner = FetchPlanner::new(size, &CostConfig::default().credits, rate(1e9), [held], 0);
-    let by = Fetcher { worker: 99, kind, own_blocks: 1, prefill: rate(100.0) };
+    let by = Fetcher { worker: 99, kind: Some(kind), own_blocks: 1, prefill: rate(100.0) };
     let plan = planner.plan(&by).expect("two blocks");
     let took = 10 + 2 * BLOCK as Nanos;
     assert_eq!(cluster.fetch(job, &plan, 5_000), PeerFetch { blocks: 3, at: 5_000 + took });

@@ -17,12 +17,12 @@ use router_client::route::{
 };
 use router_client::router::PoolsConfig;
 use std::collections::{BTreeSet, VecDeque};
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::Range;
 use std::time::Duration;
 
 /// Bytes of keys and values of a token; any number does, as times are stated by token.
-const TOKEN_BYTES: u64 = 128 << 10;
+const TOKEN_BYTES: NonZeroU64 = NonZeroU64::new(128 << 10).expect("not 0");
 
 /// A request as a router sees it.
 #[derive(Debug)]
@@ -252,7 +252,7 @@ impl Pool {
             let measured = active.prefill_tokens_per_second(member.rank);
             let by = Fetcher {
                 worker: member.engine,
-                kind: self.block_kind(),
+                kind: Some(self.block_kind()),
                 own_blocks,
                 prefill: FetchConfig::default().prefill(measured),
             };
@@ -295,7 +295,7 @@ impl Pool {
 
     /// Each engine has an agent that serves what the engine holds: blocks in device memory are in the agent's host memory, too.
     fn planner(&self, model: TransferModel, asked: &Asked<'_>, cost: &CostConfig) -> FetchPlanner {
-        let per_second = TOKEN_BYTES as f64 * SECOND as f64 / model.token.max(1) as f64;
+        let per_second = TOKEN_BYTES.get() as f64 * SECOND as f64 / model.token.max(1) as f64;
         let bandwidth = Rate { per_second, is_measured: true };
         let holder = |member: &Member| {
             let TierBlocks { device, host, disk, .. } = *asked.held.get(member.engine)?;
@@ -310,8 +310,8 @@ impl Pool {
     }
 
     fn block_kind(&self) -> BlockKind {
-        let bytes = u64::from(self.block_size.get()) * TOKEN_BYTES;
-        BlockKind { bytes, ..BlockKind::default() }
+        let bytes = NonZeroU64::from(self.block_size).saturating_mul(TOKEN_BYTES);
+        BlockKind { bytes, fingerprint: 0 }
     }
 
     /// Counts a request where it was placed. The number of the engine.
