@@ -239,10 +239,10 @@ class Session:
     ) -> Fetched:
         """Fetches a prompt's blocks that no tier has from other agents; `onboard` gets them then.
 
-        `peers` are addresses such as `http://10.0.0.7:50053`, which are asked in turn: 1 to 8, each
-        once. Those of another tensor-parallel size are asked together: name an agent for each part
-        of the heads that is needed. Each block is verified before it counts. After `timeout_ms` it
-        returns what is there.
+        `peers` are addresses such as `http://10.0.0.7:50053`, which are asked in turn: 1 to 64,
+        each once. Those of another tensor-parallel size are asked together: name an agent for each
+        part of the heads that is needed. Each block is verified before it counts. After
+        `timeout_ms` it returns what is there.
         """
         wait = read_int("timeout_ms", timeout_ms, 1, ONBOARD_TIMEOUT_MS_MAX)
         _bound("peers", peers, FETCH_PEERS_MAX)
