@@ -2,14 +2,12 @@
 
 use super::shared::BlockManagerService;
 use kvasir_proto::types::SequenceHash;
-use kvasir_tiers::manager::{
-    OnboardRequest, Onboarded, Session, SessionError, StopReason, Stopped,
-};
-use tokio::time::{Instant, timeout};
+use kvasir_tiers::manager::{OnboardRequest, Onboarded, Session, SessionError};
+use tokio::time::Instant;
 
 impl BlockManagerService {
-    /// Brings blocks into the engines' memory. At the first block that the manager does not know, the volume is asked: the
-    /// index credits this worker with all that the volume has, whichever agent stored it.
+    /// Brings blocks into the engines' memory. Blocks that no tier has are looked up in the volume first: the index credits this
+    /// worker with what the volume has, whichever agent stored it. Nothing is held until then, so a cancelled call holds nothing.
     pub(super) async fn bring(
         &self,
         session: &Session,
@@ -17,19 +15,10 @@ impl BlockManagerService {
         request: OnboardRequest,
     ) -> Result<Onboarded, SessionError> {
         let began = Instant::now();
-        let left = || request.timeout.saturating_sub(began.elapsed());
-        let mut all = session.onboard(sequences, request).await?;
-        let is_missing = matches!(all.stopped, Some(Stopped { reason: StopReason::Missing, .. }));
-        let Some(volume) = self.volume.as_ref().filter(|_| is_missing) else { return Ok(all) };
-        let rest = sequences.get(all.blocks.len()..).unwrap_or_default();
-        // What was registered before the time is over stays registered.
-        let found = timeout(left(), volume.find(&self.manager, rest)).await.unwrap_or(0);
-        if found > 0 {
-            let request = OnboardRequest { timeout: left(), ..request };
-            let more = session.onboard(rest, request).await?;
-            all.blocks.extend(more.blocks);
-            all.stopped = more.stopped;
+        if let Some(volume) = &self.volume {
+            volume.register(sequences, request.timeout, (&self.tasks, &self.stop)).await;
         }
-        Ok(all)
+        let timeout = request.timeout.saturating_sub(began.elapsed());
+        session.onboard(sequences, OnboardRequest { timeout, ..request }).await
     }
 }

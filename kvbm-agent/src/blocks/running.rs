@@ -72,9 +72,11 @@ impl Blocks {
         let peers = Peers::start(&config, &address, &manager).await?;
         let stop_calls = CancellationToken::new();
         let (of_service, stop) = (Arc::clone(&manager), stop_calls.clone());
-        let of_peers = (peers, search.clone().map(VolumeLookup::new));
-        let service =
-            BlockManagerService::new(of_service, address, (config, arena), of_peers, stop);
+        let lookup = |search: &VolumeSearch| {
+            VolumeLookup::new(Arc::clone(&search.volume), Arc::clone(&manager))
+        };
+        let sources = (peers, search.as_ref().map(lookup).map(Arc::new));
+        let service = BlockManagerService::new(of_service, address, (config, arena), sources, stop);
         Ok((Self { manager, service: Arc::new(service), search, storage, stop_calls }, socket))
     }
 

@@ -30,7 +30,7 @@ pub struct BlockManagerService {
     pub(super) sessions: Arc<Sessions>,
     pub(super) peers: Peers,
     /// None without a volume.
-    pub(super) volume: Option<VolumeLookup>,
+    pub(super) volume: Option<Arc<VolumeLookup>>,
     pub(super) verdicts: Verdicts,
     pub(super) checks: Checks,
     pub(super) reads: Arc<Semaphore>,
@@ -44,7 +44,7 @@ impl BlockManagerService {
         manager: Arc<KvBlockManager>,
         address: WorkerAddress,
         (config, arena): (BlocksConfig, Option<pb::BlockArena>),
-        (peers, volume): (Peers, Option<VolumeLookup>),
+        (peers, volume): (Peers, Option<Arc<VolumeLookup>>),
         stop: CancellationToken,
     ) -> Self {
         Self {

@@ -10,10 +10,11 @@ use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// Most blocks that are registered at once.
 const BATCH_BLOCKS: usize = 16_384;
@@ -21,7 +22,9 @@ const BATCH_BLOCKS: usize = 16_384;
 const LOOKUPS_MAX: usize = 16;
 /// Most blocks that a call looks up at a time, after the first one.
 const LOOKUP_BLOCKS: usize = 64;
-/// After a lookup that failed, no call looks blocks up for this long: a volume that hangs must not delay every call.
+/// Longest wait for one answer of the volume.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
+/// After a lookup that failed or was late, no call looks blocks up for this long: a volume that hangs must not delay every call.
 const LOOKUP_PAUSE: Duration = Duration::from_secs(10);
 
 /// Searches a volume for blocks that the manager does not know.
@@ -68,7 +71,7 @@ impl VolumeSearch {
         let pool = || manager.state().pool(BlockTier::Volume);
         let mut names = pin!(self.volume.list());
         let mut is_over = false;
-        while !is_over && has_room(manager) {
+        while !is_over && pool().is_some_and(|pool| pool.stats().free > 0) {
             let mut unknown = Vec::new();
             while unknown.len() < BATCH_BLOCKS && !is_over {
                 match self.next(&mut names).await? {
@@ -77,18 +80,13 @@ impl VolumeSearch {
                     None => is_over = true,
                 }
             }
-            *registered += register(manager, self.headers(unknown).await?).await;
+            let (mut headers, mut blocks) = (pin!(self.volume.blocks(unknown)), Vec::new());
+            while let Some(block) = self.next(&mut headers).await? {
+                blocks.push(block);
+            }
+            *registered += register(manager, blocks, false).await;
         }
         Ok(())
-    }
-
-    /// Reads the headers of blocks, in any order. Blocks that the volume does not have are left out.
-    async fn headers(&self, names: Vec<u64>) -> Result<Vec<Sealed>, TransferError> {
-        let (mut headers, mut blocks) = (pin!(self.volume.blocks(names)), Vec::new());
-        while let Some(block) = self.next(&mut headers).await? {
-            blocks.push(block);
-        }
-        Ok(blocks)
     }
 
     async fn next<T>(
@@ -100,49 +98,89 @@ impl VolumeSearch {
     }
 }
 
-/// Looks blocks up by name that a call misses: other agents may have stored them since the last search.
+/// Looks up blocks in the volume by name: other agents may have stored them since the last search.
 #[derive(Debug)]
 pub(super) struct VolumeLookup {
-    search: VolumeSearch,
-    seats: Semaphore,
+    volume: Arc<Volume>,
+    manager: Arc<KvBlockManager>,
+    seats: Arc<Semaphore>,
     failed_at: Mutex<Option<Instant>>,
 }
 
 impl VolumeLookup {
-    pub(super) fn new(search: VolumeSearch) -> Self {
-        let (seats, failed_at) = (Semaphore::new(LOOKUPS_MAX), Mutex::default());
-        Self { search, seats, failed_at }
+    pub(super) fn new(volume: Arc<Volume>, manager: Arc<KvBlockManager>) -> Self {
+        let seats = Arc::new(Semaphore::new(LOOKUPS_MAX));
+        Self { volume, manager, seats, failed_at: Mutex::default() }
     }
 
-    /// Registers the leading blocks of `wanted` that the volume has, as far as there is room. Returns how many it has.
-    pub(super) async fn find(
-        &self,
-        manager: &Arc<KvBlockManager>,
-        wanted: &[SequenceHash],
-    ) -> usize {
-        let Ok(_seat) = self.seats.try_acquire() else { return 0 };
-        let (mut found, mut rest, mut size) = (0, wanted, 1);
-        while !rest.is_empty() && has_room(manager) && !self.is_paused() {
+    /// Registers those of some blocks that the volume has and no tier, in their order up to the first that is nowhere. Waits for
+    /// `within` at most, and not for a volume that does not answer. The lookup itself is one of `tasks`, and goes on until the
+    /// volume answers or `stop` is cancelled, so that no more than [`LOOKUPS_MAX`] wait for a volume that hangs.
+    pub(super) async fn register(
+        self: &Arc<Self>,
+        sequences: &[SequenceHash],
+        within: Duration,
+        (tasks, stop): (&TaskTracker, &CancellationToken),
+    ) {
+        let unknown = self.manager.state().unknown(sequences);
+        if unknown.is_empty() || self.is_paused() {
+            return;
+        }
+        let Ok(seat) = Arc::clone(&self.seats).try_acquire_owned() else { return };
+        let (done, is_done) = oneshot::channel();
+        let (lookup, stop) = (Arc::clone(self), stop.clone());
+        tasks.spawn(async move {
+            let _seat = seat;
+            stop.run_until_cancelled(lookup.run(unknown, done)).await
+        });
+        // Late or done: what is registered by now can be onboarded.
+        drop(timeout(within, is_done).await);
+    }
+
+    /// Looks blocks up. Drops `done` once nobody need wait any longer.
+    async fn run(&self, unknown: Vec<SequenceHash>, done: oneshot::Sender<()>) {
+        let (mut done, mut rest, mut size) = (Some(done), &unknown[..], 1);
+        while !rest.is_empty() {
             let (part, behind) = rest.split_at(size.min(rest.len()));
-            let names = part.iter().map(|name| name.0).collect();
-            let blocks = match self.search.headers(names).await {
-                Ok(blocks) => blocks,
-                Err(error) => {
-                    tracing::warn!(%error, pause = ?LOOKUP_PAUSE, "the volume can't be read: blocks of other agents may be missed");
-                    *self.failed_at.lock() = Some(Instant::now());
-                    return found;
+            let mut reading = pin!(self.headers(part));
+            let (blocks, error) = match timeout(LOOKUP_TIMEOUT, &mut reading).await {
+                Ok(read) => read,
+                Err(_late) => {
+                    self.pause(&TransferError::Late { seconds: LOOKUP_TIMEOUT.as_secs() });
+                    drop(done.take());
+                    reading.await
                 }
             };
-            let count = blocks.len();
-            register(manager, blocks).await;
-            found += count;
-            if count < part.len() {
-                return found;
+            let is_complete = blocks.len() == part.len();
+            register(&self.manager, blocks, true).await;
+            if let Some(error) = &error {
+                self.pause(error);
+            }
+            if !is_complete || done.is_none() {
+                break;
             }
             // Usually the volume lacks the first block already, which costs one request.
             (rest, size) = (behind, LOOKUP_BLOCKS);
         }
-        found
+    }
+
+    /// Reads headers. Returns those that it could read, and the first error.
+    async fn headers(&self, names: &[SequenceHash]) -> (Vec<Sealed>, Option<TransferError>) {
+        let names = names.iter().map(|name| name.0).collect();
+        let (mut blocks, mut error) = (Vec::new(), None);
+        let mut headers = pin!(self.volume.blocks(names));
+        while let Some(header) = headers.next().await {
+            match header {
+                Ok(block) => blocks.push(block),
+                Err(failed) => error = error.or(Some(failed)),
+            }
+        }
+        (blocks, error)
+    }
+
+    fn pause(&self, error: &TransferError) {
+        tracing::warn!(%error, pause = ?LOOKUP_PAUSE, "the volume can't be read: blocks of other agents are not looked up");
+        *self.failed_at.lock() = Some(Instant::now());
     }
 
     fn is_paused(&self) -> bool {
@@ -150,17 +188,12 @@ impl VolumeLookup {
     }
 }
 
-/// Whether the manager can register a further block of the volume.
-fn has_room(manager: &KvBlockManager) -> bool {
-    manager.state().pool(BlockTier::Volume).is_some_and(|pool| pool.stats().free > 0)
-}
-
-/// Registers blocks as far as there is room. How many there were.
-async fn register(manager: &Arc<KvBlockManager>, blocks: Vec<Sealed>) -> usize {
+/// Registers blocks as far as there is room. With `evicts`, unused blocks make room. Returns how many were new.
+async fn register(manager: &Arc<KvBlockManager>, blocks: Vec<Sealed>, evicts: bool) -> usize {
     if blocks.is_empty() {
         return 0;
     }
     let manager = Arc::clone(manager);
     // A panic is in the log.
-    spawn_blocking(move || manager.restore_volume(&blocks)).await.unwrap_or_default()
+    spawn_blocking(move || manager.restore_volume(&blocks, evicts)).await.unwrap_or_default()
 }

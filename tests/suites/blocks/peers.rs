@@ -70,8 +70,13 @@ async fn advertised(place: &Place) -> Result<String> {
     let worker = workers.into_iter().next().context("a worker")?;
     let registration = worker.registration.context("a registration")?;
     let profile = registration.profile.context("a profile")?;
-    let label = profile.labels.into_iter().find(|label| label.key == "blocks-peer");
-    Ok(label.context("a label")?.value)
+    let label = |key| profile.labels.iter().find(|label| label.key == key).map(|at| &at.value);
+    // Routers plan fetches between workers for which these are equal.
+    ensure!(label("blocks-bytes") == Some(&BLOCK_BYTES.to_string()), "{profile:?}");
+    let fingerprint = label("blocks-fingerprint").context("a fingerprint")?;
+    ensure!(fingerprint.len() == 16, "{fingerprint}");
+    ensure!(u64::from_str_radix(fingerprint, 16).is_ok(), "{fingerprint}");
+    Ok(label("blocks-peer").context("a label")?.clone())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -124,6 +124,14 @@ impl KvBlockManagerState {
         Found { blocks: tiers.into_iter().take_while(|tiers| !tiers.is_empty()).collect() }
     }
 
+    /// Those of some blocks that no tier has. Takes no share and counts as no use.
+    #[must_use]
+    pub fn unknown(&self, sequences: &[SequenceHash]) -> Vec<SequenceHash> {
+        let tiers = self.events.tiers_of(sequences);
+        let unknown = sequences.iter().zip(tiers).filter(|(_, tiers)| tiers.is_empty());
+        unknown.map(|(sequence, _)| *sequence).collect()
+    }
+
     /// The leading blocks of a prompt, each in the nearest tier that has it, in use from now on.
     #[must_use]
     pub fn match_nearest(&self, sequences: &[SequenceHash]) -> Vec<TierBlock> {

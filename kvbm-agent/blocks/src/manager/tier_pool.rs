@@ -100,6 +100,12 @@ impl TierPool {
         each!(self, pool => pool.slot_block(slot))
     }
 
+    /// As [`BlockPool::free_slot`].
+    #[must_use]
+    pub fn free_slot(&self, evicts: bool) -> Option<SlotId> {
+        each!(self, pool => pool.free_slot(evicts))
+    }
+
     /// As [`BlockPool::restore`].
     ///
     /// # Errors

@@ -108,6 +108,13 @@ impl<T: TierMarker> BlockPool<T> {
         self.shared.lock().restore(block)
     }
 
+    /// A slot that is free, for [`restore`](Self::restore): another call may take it first. If none is free and `evicts`, an
+    /// unused block is evicted for it.
+    #[must_use]
+    pub fn free_slot(&self, evicts: bool) -> Option<SlotId> {
+        self.shared.lock().free_slot(evicts)
+    }
+
     /// Keeps a block in use until `deadline`, which is on the clock of [`BlockPool::expire_pins`].
     ///
     /// # Errors

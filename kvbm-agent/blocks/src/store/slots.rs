@@ -107,6 +107,19 @@ impl Slots {
         Ok(())
     }
 
+    /// A slot that is free: another call may take it at once. If none is, and `evicts`, one that is evicted for it.
+    pub(crate) fn free_slot(&mut self, evicts: bool) -> Option<SlotId> {
+        self.victims.clear();
+        if self.free.len() == 0 && evicts && self.inactive.evict(1, &mut self.victims) {
+            for at in 0..self.victims.len() {
+                self.reset_evicted(self.victims[at]);
+            }
+        }
+        let slot = self.free.pop_back(0)?;
+        self.free.push_back(0, slot);
+        Some(slot)
+    }
+
     fn own(&mut self, slot: SlotId) {
         debug_assert_eq!(self.state(slot), SlotState::Free);
         self.slots[slot.index()].content = Content::Mutable;

@@ -183,23 +183,22 @@ impl KvBlockManager {
     }
 
     /// Registers blocks that the volume has, as far as its tier has free slots: after a start, and whenever other agents may
-    /// have stored more. Their bytes are verified when they are loaded. How many were new.
-    pub fn restore_volume(&self, blocks: &[Sealed]) -> usize {
+    /// have stored more. With `evicts`, unused blocks make room for them. Their bytes are verified when they are loaded. Returns
+    /// how many were new.
+    pub fn restore_volume(&self, blocks: &[Sealed], evicts: bool) -> usize {
         let Some(pool) = self.shared.state.pool(BlockTier::Volume) else { return 0 };
         let bytes = self.block_bytes();
-        let mut free = (0..).map(SlotId).take_while(|slot| pool.slot_state(*slot).is_some());
-        let mut slot = free.next();
         let mut count = 0;
         for block in blocks.iter().filter(|block| block.bytes == bytes) {
-            while let Some(SlotId(at)) = slot {
+            if pool.contains(SequenceHash(block.identity.sequence_hash)) {
+                continue;
+            }
+            while let Some(SlotId(at)) = pool.free_slot(evicts) {
                 match pool.restore(restored(at, block)) {
                     Ok(()) => count += 1,
-                    // Somebody else has the slot: a further one may be free.
-                    Err(RestoreError::NotFree(_)) => {
-                        slot = free.next();
-                        continue;
-                    }
-                    // It is known already, or contradicts what is.
+                    // Another call has the slot: a further one may be free.
+                    Err(RestoreError::NotFree(_)) => continue,
+                    // It is known by now, or contradicts what is.
                     Err(_) => {}
                 }
                 break;

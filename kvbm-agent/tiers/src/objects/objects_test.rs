@@ -109,6 +109,14 @@ fn a_folder_keeps_blocks_and_damage_is_found() {
     assert!(matches!(long, Err(TransferError::Foreign(_))), "{long:?}");
     let header = with(&|bytes| bytes[20] ^= 1);
     assert!(matches!(header, Err(TransferError::Corrupt { .. })), "{header:?}");
+    for bytes in [0, 1] {
+        fs::write(&path, vec![0; bytes]).expect("an object");
+        let found = runtime.block_on(volume.find(name));
+        assert!(
+            matches!(found, Err(TransferError::Short { done, .. }) if done == bytes),
+            "{found:?}"
+        );
+    }
     // A damaged header gives way to a good block.
     let again = bytes(0, 500);
     let identity = block(0, 1).identity;

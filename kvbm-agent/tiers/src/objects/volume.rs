@@ -235,10 +235,27 @@ impl Volume {
         let options =
             GetOptions { range: Some(GetRange::Bounded(header)), ..GetOptions::default() };
         let path = self.path(sequence_hash);
-        let result = self.store.get_opts(&path, options).await.map_err(|error| failed(&error))?;
+        let result = match self.store.get_opts(&path, options).await {
+            Ok(result) => result,
+            Err(error) => return Err(self.unread(&path, &error).await),
+        };
         let size = result.meta.size;
         let header = result.bytes().await.map_err(|error| failed(&error))?;
         self.read_header(&header, sequence_hash, size)
+    }
+
+    /// Why a header can't be read. Stores refuse to read an object that has no bytes, as if they had failed.
+    async fn unread(&self, path: &Path, error: &Error) -> TransferError {
+        let error = failed(error);
+        if matches!(error, TransferError::Missing) {
+            return error;
+        }
+        match self.store.head(path).await.map(|object| usize::try_from(object.size)) {
+            Ok(Ok(done)) if done < HEADER_BYTES => {
+                TransferError::Short { done, wanted: HEADER_BYTES }
+            }
+            _ => error,
+        }
     }
 
     /// A block with all of its bytes, verified.

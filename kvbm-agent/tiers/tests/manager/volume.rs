@@ -109,6 +109,33 @@ impl Agent {
     }
 }
 
+/// A tier that is full takes further blocks only if unused ones may make room.
+#[tokio::test(flavor = "multi_thread")]
+async fn blocks_that_are_asked_for_take_the_place_of_others() {
+    for shelf in shelf::all() {
+        let blocks = chain(1, 12);
+        let first = Agent::start(&shelf, |_| {});
+        first.only_in_volume(&blocks).await;
+        first.shutdown().await;
+
+        let second = Agent::start(&shelf, |config| {
+            let blocks = config.blocks.clone();
+            config.blocks = blocks.with_tier(BlockTier::Volume, TierConfig::new(4));
+        });
+        let mut there = shelf.blocks();
+        there.sort_by_key(|block| block.identity.position);
+        let (early, late) = (&there[..4], &there[4..8]);
+        assert_eq!(second.manager.restore_volume(early, false), 4);
+        assert_eq!(second.manager.restore_volume(late, false), 0, "{shelf:?}: there is no room");
+        assert_eq!(second.manager.restore_volume(early, true), 0, "they are known");
+        assert_eq!(second.manager.restore_volume(late, true), 4, "{shelf:?}");
+        let unknown = second.manager.state().unknown(&names(&blocks));
+        assert_eq!(unknown, names(&[&blocks[..4], &blocks[8..]].concat()));
+        assert_eq!(second.onboard(&blocks[4..8]).await, (4, None), "{shelf:?}");
+        second.shutdown().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn blocks_come_back_from_the_volume_after_a_restart_with_an_empty_disk() {
     for shelf in shelf::all() {
@@ -122,10 +149,10 @@ async fn blocks_come_back_from_the_volume_after_a_restart_with_an_empty_disk() {
         let second = Agent::start(&shelf, |_| {});
         assert_eq!(second.onboard(&blocks).await, (0, Some(StopReason::Missing)));
         let mut there = shelf.blocks();
-        assert_eq!(second.manager.restore_volume(&there), 12);
-        assert_eq!(second.manager.restore_volume(&there), 0, "they are known");
+        assert_eq!(second.manager.restore_volume(&there, false), 12);
+        assert_eq!(second.manager.restore_volume(&there, false), 0, "they are known");
         there.iter_mut().for_each(|block| block.bytes -= 1);
-        assert_eq!(second.manager.restore_volume(&there), 0, "blocks of another size");
+        assert_eq!(second.manager.restore_volume(&there, false), 0, "blocks of another size");
         assert_eq!(second.manager.find(&names(&blocks)).nearest(BlockTier::Volume), 12);
         for part in [&blocks[..4], &blocks[..4]] {
             assert_eq!(second.onboard(part).await, (4, None), "{shelf:?}");
@@ -144,7 +171,7 @@ async fn a_volume_with_more_blocks_than_its_tier_is_restored_as_far_as_there_is_
     let second = Agent::start(&shelf, |config| {
         config.blocks.tiers.insert(BlockTier::Volume, TierConfig::new(5));
     });
-    assert_eq!(second.manager.restore_volume(&shelf.blocks()), 5);
+    assert_eq!(second.manager.restore_volume(&shelf.blocks(), false), 5);
     assert_eq!(second.manager.metrics().blocks.pools[&BlockTier::Volume].free, 0);
     second.shutdown().await;
 }
@@ -284,12 +311,12 @@ async fn two_managers_share_a_volume_and_the_first_write_wins() {
         assert_eq!(two.manager.find(&names(&blocks)).leading(BlockTier::Volume), 0);
         assert_eq!(session.read(slot).expect("its own bytes"), own);
         session.end();
-        assert_eq!(two.manager.restore_volume(&stored), 1);
+        assert_eq!(two.manager.restore_volume(&stored, false), 1);
         two.forget();
         assert_eq!(two.onboard(&blocks[..1]).await, (1, None), "{shelf:?}: bytes of the first");
         // What one of them stores, the other one can have.
         two.only_in_volume(&blocks[1..]).await;
-        assert_eq!(one.manager.restore_volume(&shelf.blocks()), 1);
+        assert_eq!(one.manager.restore_volume(&shelf.blocks(), false), 1);
         assert_eq!(one.onboard(&blocks).await, (2, None));
         // What one of them loses, the other one notices.
         shelf.damage(blocks[0].sequence, 9);

@@ -121,6 +121,7 @@ impl TcpBackend {
     }
 
     /// Fetches the parts of blocks over a connection.
+    #[cfg_attr(not(feature = "nixl"), expect(clippy::unused_self, reason = "for NIXL alone"))]
     fn begin_parts<'a>(
         &'a self,
         connection: Connection,
