@@ -4675,7 +4675,7 @@ pub enum FetchOutcome {
     NotAsked = 2,
     /// The worker holds all whole blocks of the prompt, or is computing them.
     Complete = 3,
-    /// The worker states no bytes of a block (label `blocks-bytes`): it has no agent that fetches.
+    /// The worker lacks the label `blocks-bytes` or `blocks-fingerprint`: it has no agent that fetches.
     NoAgent = 4,
     /// No other worker with a peer address (label `blocks-peer`) and equal blocks (labels `blocks-bytes` and
     /// `blocks-fingerprint`) holds more leading blocks in host memory or on disk.
@@ -6180,7 +6180,8 @@ pub enum BlockTier {
     Host = 2,
     /// G3: local disk.
     Disk = 3,
-    /// G4: a volume of objects, shared by machines. The index is not told of it: every worker can have its blocks.
+    /// G4: a volume of objects, shared by machines. The index knows it as a pool, and not as a tier of the worker. A block
+    /// counts as in this tier once the agent has found it in the volume.
     Volume = 4,
 }
 impl BlockTier {
@@ -6215,7 +6216,7 @@ impl BlockTier {
 pub enum BlockFault {
     /// It can.
     Unspecified = 0,
-    /// It is in no tier.
+    /// It is in no tier, and was not found in the volume.
     Missing = 1,
     /// Its bytes were wrong. It was withdrawn: compute it again.
     Corrupt = 2,
@@ -6646,8 +6647,10 @@ pub mod block_manager_client {
             self.inner.unary(req, path, codec).await
         }
         /// Brings the leading blocks of a prompt into the engines' memory, and holds them for the session. It stops at the first
-        /// block that can't be had, and says why. A cancelled call gives up what nobody else waits for, and releases what it
-        /// held.
+        /// block that can't be had, and says why. Blocks that are in no tier are looked up in the volume first, where other
+        /// agents may have stored them: that takes one request of the store at least, and a second at most while the store does
+        /// not answer. Call MatchPrefix and onboard only what it finds to avoid that. A cancelled call gives up what nobody else
+        /// waits for, and releases what it held.
         pub async fn onboard(
             &mut self,
             request: impl tonic::IntoRequest<super::OnboardRequest>,

@@ -1981,8 +1981,10 @@ pub mod block_manager_server {
             tonic::Status,
         >;
         /// Brings the leading blocks of a prompt into the engines' memory, and holds them for the session. It stops at the first
-        /// block that can't be had, and says why. A cancelled call gives up what nobody else waits for, and releases what it
-        /// held.
+        /// block that can't be had, and says why. Blocks that are in no tier are looked up in the volume first, where other
+        /// agents may have stored them: that takes one request of the store at least, and a second at most while the store does
+        /// not answer. Call MatchPrefix and onboard only what it finds to avoid that. A cancelled call gives up what nobody else
+        /// waits for, and releases what it held.
         async fn onboard(
             &self,
             request: tonic::Request<crate::pb::OnboardRequest>,
