@@ -7,7 +7,7 @@ use crate::pages::{Confirmed, HeldPages};
 use crate::record::{Copies, Record};
 use crate::records::{Names, Records};
 use crate::sets::HolderIndex;
-use crate::slots::{Page, Slot};
+use crate::slots::{NONE, Page, Slot};
 use crate::source::SourceId;
 use crate::totals::Totals;
 use crate::trie::Trie;
@@ -27,6 +27,8 @@ pub(crate) struct Holder {
     index: HolderIndex,
     /// The source that plain slots belong to.
     primary: Option<SourceId>,
+    /// A slot that is probably the parent of what is stored next; it may be another's by now.
+    last: Slot,
     held: HeldPages,
     confirmed: Confirmed,
     records: Records,
@@ -75,6 +77,7 @@ impl Holder {
             rank,
             index,
             primary: None,
+            last: NONE,
             held: HeldPages::default(),
             confirmed: Confirmed::default(),
             records: Records::default(),
@@ -307,10 +310,16 @@ impl Holder {
         if self.records.contains(name) {
             return Place::Recorded;
         }
-        match trie.named(name) {
+        let is_last = trie.is_named(self.last, name);
+        match if is_last { Some(self.last) } else { trie.named(name) } {
             Some(slot) if self.is_plain(trie, slot) => Place::Plain(slot),
             _ => Place::Unknown,
         }
+    }
+
+    /// Notes where the rank stored last: chains grow at their ends.
+    pub(crate) const fn stored_at(&mut self, slot: Slot) {
+        self.last = slot;
     }
 
     /// Position of a name; none if it is not known or parked.

@@ -22,7 +22,7 @@
 //! the set and a count per page of 64 slots. Whatever is not plain (a second copy, a second source,
 //! another name for the same content, a parked name) is an explicit record of that rank.
 //!
-//! Reading order: `runs`, `slots` and `segments` (storage), `sets`, `numbers` and `table` (shared
+//! Reading order: `runs`, `slots` and `segments` (storage), `sets`, `numbers`, `table` and `prefetch` (shared
 //! pieces), `trie` and `hold` (positions and who holds them), `record`, `records`, `pages`,
 //! `changes`, `dirty` and `holder` (one rank), `source` and `roles` (workers, pools and sources), `index`, `rank`, `registry` and `views`, then
 //! the modules that change them: `apply`, `store`, `park`, `remove`, `absolute`, `sweep` and `shed`,
@@ -34,6 +34,7 @@ mod limits;
 
 mod hold;
 mod numbers;
+mod prefetch;
 mod runs;
 mod segments;
 mod sets;

@@ -1,32 +1,45 @@
 //! Tables from hashes to numbers of our own: names to slots, branches to segments.
 //!
-//! The numbers lie in sub-tables, each for a range of hashes and sorted by hash, with gaps: a hash
-//! says where in the range it should be, and it is there or a little further on. So a search reads
-//! one or two lines of memory, looking for what is not there ends as soon as a larger hash is met,
-//! and growing, shrinking and splitting a sub-table is copying it in order. 32 bits of the hash are
-//! kept beside each number: what is moved is not looked at.
+//! The numbers lie in sub-tables, each for a range of hashes. A sub-table is made of lines of 64 bytes, the unit in which memory
+//! is read: eight hashes and their numbers. A hash says in which line its number should be. Where that line is full, the number
+//! is in the next one that is not, so a search ends at the first line that is not full: it reads 1.2 lines on average. Growing,
+//! shrinking and splitting a sub-table is copying it in order. 32 bits of the hash are kept beside each number: what is moved is
+//! not looked at.
 //!
 //! A step never moves more than one sub-table. 8 bytes a number, half to three quarters full.
 #![expect(clippy::indexing_slicing, reason = "places are computed by this file only")]
 
+use crate::prefetch::prefetch;
 use crate::table::index_u32;
+use smallvec::{SmallVec, smallvec};
+use std::iter::successors;
 
-/// Places of a sub-table before it is split in two.
-const SUB_PLACES_MAX: usize = 1_536;
-const SUB_PLACES_MIN: usize = 16;
+/// Entries of a line.
+const LINE: usize = 8;
+/// Lines of a sub-table before it is split in two.
+const SUB_LINES_MAX: usize = 192;
+const SUB_LINES_MIN: usize = 2;
 /// Beyond this many bits of directory a sub-table grows instead (hashes that collide on purpose).
 const DIRECTORY_BITS_MAX: u32 = 22;
-/// Number of an entry that was taken out. Its hash stays, so that the order does.
+/// Number of an entry that was taken out of a full line. Its hash stays, so that the line stays full.
 const GONE: u32 = u32::MAX;
-/// Hash and number are all ones, which no entry is.
-const EMPTY: u64 = u64::MAX;
+/// Hash of a place that was never used since the line was last not full.
+const NO_HASH: u32 = u32::MAX;
+
+/// Entries in the order of their arrival. Places behind the last one are empty. Only a full line has marks ([`GONE`]).
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(64))]
+struct Line {
+    hashes: [u32; LINE],
+    numbers: [u32; LINE],
+}
 
 #[derive(Debug, Default)]
 struct Sub {
-    /// Hash above number, sorted; the last place stays empty.
-    places: Box<[u64]>,
+    /// The last line is never full.
+    lines: Box<[Line]>,
     len: u32,
-    /// Places that are not empty: entries, and what was taken out among them.
+    /// Places that are not empty: entries and marks.
     filled: u32,
     /// Leading bits of the hash that all entries share.
     bits: u32,
@@ -40,8 +53,8 @@ pub(crate) struct Numbers {
     subs: Vec<Sub>,
     bits: u32,
     len: usize,
-    /// Places of all sub-tables.
-    places: usize,
+    /// Lines of all sub-tables.
+    lines: usize,
 }
 
 /// What became of an entry.
@@ -58,121 +71,159 @@ const fn short(hash: u64) -> u32 {
     if short == u32::MAX { short - 1 } else { short }
 }
 
-/// The hash of an entry, and all ones for an empty place.
-const fn hash_of(entry: u64) -> u32 {
-    (entry >> 32) as u32
-}
-
-const fn entry(hash: u32, number: u32) -> u64 {
-    (hash as u64) << 32 | number as u64
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "the lower half is the number")]
-const fn number_of(entry: u64) -> u32 {
-    entry as u32
-}
-
-/// Places for `len` entries, at most three quarters full: a power of two, or half as much again.
-const fn places_for(len: usize) -> usize {
-    let wanted = len * 4 / 3 + 1;
-    if wanted <= SUB_PLACES_MIN {
-        return SUB_PLACES_MIN;
+/// Lines for `len` entries, at most three quarters full: a power of two, or half as much again.
+const fn lines_for(len: usize) -> usize {
+    let wanted = (len * 4 / 3 + 1).div_ceil(LINE);
+    if wanted <= SUB_LINES_MIN {
+        return SUB_LINES_MIN;
     }
     let half = wanted.next_power_of_two() / 4;
-    wanted.div_ceil(half) * half
+    if half == 0 { wanted } else { wanted.div_ceil(half) * half }
+}
+
+/// The places that have this value, as bits. In this form compilers compare all of them at once, without intrinsics.
+fn equal(values: &[u32; LINE], value: u32) -> u8 {
+    const BITS: [u8; LINE] = [1, 2, 4, 8, 16, 32, 64, 128];
+    let is_equal = values.map(|at| at == value);
+    is_equal
+        .iter()
+        .zip(BITS)
+        .fold(0, |all, (&is_equal, bit)| if is_equal { all | bit } else { all })
+}
+
+/// The places of bits, from the lowest on.
+fn places(bits: u8) -> impl Iterator<Item = usize> {
+    let rest = successors(Some(bits), |&bits| Some(bits & bits.wrapping_sub(1)));
+    rest.take_while(|&bits| bits != 0).map(|bits| bits.trailing_zeros() as usize)
+}
+
+impl Line {
+    const EMPTY: Self = Self { hashes: [NO_HASH; LINE], numbers: [GONE; LINE] };
+
+    const fn is_full(&self) -> bool {
+        self.hashes[LINE - 1] != NO_HASH
+    }
+
+    /// Hashes and numbers of all entries.
+    fn entries(&self) -> impl Iterator<Item = (u32, u32)> {
+        let all = self.hashes.iter().copied().zip(self.numbers.iter().copied());
+        all.filter(|&(_, number)| number != GONE)
+    }
+
+    /// The number with this hash that the caller recognises.
+    fn find(&self, hash: u32, is_it: impl Fn(u32) -> bool) -> Option<u32> {
+        let mut numbers = places(equal(&self.hashes, hash)).map(|at| self.numbers[at]);
+        numbers.find(|&number| number != GONE && is_it(number))
+    }
+
+    /// The first place without a number.
+    fn free(&self) -> Option<usize> {
+        places(equal(&self.numbers, GONE)).next()
+    }
+
+    /// Takes an entry out. Returns whether its place is empty then: not in a full line, which other entries may have passed.
+    fn remove(&mut self, place: usize) -> bool {
+        if self.is_full() {
+            self.numbers[place] = GONE;
+            return false;
+        }
+        let last = self.free().unwrap_or(LINE) - 1;
+        self.hashes[place] = self.hashes[last];
+        self.numbers[place] = self.numbers[last];
+        self.hashes[last] = NO_HASH;
+        self.numbers[last] = GONE;
+        true
+    }
 }
 
 impl Sub {
-    /// Where an entry of this hash should be. Behind the last such place there is room for what
-    /// does not find its own free.
+    /// The line in which an entry of this hash should be. Behind the last such line there is room for what does not find room
+    /// in its own.
     fn home(&self, hash: u32) -> usize {
-        let places = self.places.len() - self.places.len() / 32 - 2;
+        let lines = self.lines.len() - self.lines.len() / 32 - 1;
         let position = u64::from(hash.checked_shl(self.bits).unwrap_or(0));
-        usize::try_from((position * places as u64) >> 32).unwrap_or(0)
+        usize::try_from((position * lines as u64) >> 32).unwrap_or(0)
     }
 
-    /// First place from the hash's own on that is empty or has no smaller hash.
-    fn seek(&self, hash: u32) -> usize {
-        let mut at = self.home(hash);
-        while hash_of(self.places[at]) < hash {
-            at += 1;
-        }
-        at
-    }
-
-    /// Spreads sorted entries over `places`, or more if they do not fit.
-    fn spread(bits: u32, entries: &[u64], places: usize) -> Self {
-        let len = index_u32(entries.len());
-        let empty = vec![EMPTY; places].into_boxed_slice();
-        let mut sub = Self { places: empty, len, filled: len, bits };
-        let mut free = 0;
-        for &entry in entries {
-            let at = sub.home(hash_of(entry)).max(free);
-            if at + 1 >= places {
-                return Self::spread(bits, entries, places_for(places));
+    /// With those entries of some lines that `is_wanted`, by their hash, in so many lines, or more if they do not fit.
+    fn spread(bits: u32, from: &[Line], is_wanted: impl Fn(u32) -> bool, lines: usize) -> Self {
+        let mut sub =
+            Self { lines: vec![Line::EMPTY; lines].into_boxed_slice(), len: 0, filled: 0, bits };
+        let mut counts: SmallVec<[u8; 256]> = smallvec![0; lines];
+        for (hash, number) in from.iter().flat_map(Line::entries).filter(|at| is_wanted(at.0)) {
+            let mut at = sub.home(hash);
+            while usize::from(counts[at]) == LINE {
+                at += 1;
             }
-            sub.places[at] = entry;
-            free = at + 1;
+            let place = usize::from(counts[at]);
+            if place == LINE - 1 && at + 1 == lines {
+                return Self::spread(bits, from, is_wanted, lines_for(lines * LINE));
+            }
+            sub.lines[at].hashes[place] = hash;
+            sub.lines[at].numbers[place] = number;
+            counts[at] += 1;
+            sub.len += 1;
         }
+        sub.filled = sub.len;
         sub
     }
 
-    fn entries(&self) -> impl Iterator<Item = u64> {
-        self.places.iter().copied().filter(|&entry| number_of(entry) != GONE)
+    /// The number with this hash that the caller recognises.
+    fn find(&self, hash: u32, is_it: impl Fn(u32) -> bool) -> Option<u32> {
+        for line in &self.lines[self.home(hash)..] {
+            let found = line.find(hash, &is_it);
+            if found.is_some() || !line.is_full() {
+                return found;
+            }
+        }
+        None
     }
 
     /// Inserts an entry unless one of its hash is recognised, or there is no room near its place.
-    fn insert(&mut self, entry: u64, is_it: impl Fn(u32) -> bool) -> Inserted {
-        if (self.filled as usize + 1) * 4 > self.places.len() * 3 {
+    fn insert(&mut self, hash: u32, number: u32, is_it: impl Fn(u32) -> bool) -> Inserted {
+        if (self.filled as usize + 1) * 4 > self.lines.len() * LINE * 3 {
             return Inserted::NoRoom;
         }
-        let at = self.seek(hash_of(entry));
         let mut free = None;
-        let mut next = at;
+        let mut at = self.home(hash);
         loop {
-            let there = self.places[next];
-            let same = hash_of(there) == hash_of(entry);
-            if number_of(there) == GONE {
-                free = free.or(Some(next));
-                if there == EMPTY || !same {
-                    break;
-                }
-            } else if same && is_it(number_of(there)) {
+            let line = &self.lines[at];
+            if line.find(hash, &is_it).is_some() {
                 return Inserted::Known;
-            } else if !same && free.is_some() {
-                break;
             }
-            next += 1;
-        }
-        let free = free.unwrap_or(next);
-        let was_empty = self.places[free] == EMPTY;
-        if was_empty && free + 1 == self.places.len() {
-            return Inserted::NoRoom;
-        }
-        self.places.copy_within(at..free, at + 1);
-        self.places[at] = entry;
-        self.len += 1;
-        self.filled += u32::from(was_empty);
-        Inserted::New
-    }
-
-    fn remove(&mut self, entry: u64) -> bool {
-        let mut at = self.seek(hash_of(entry));
-        while self.places[at] != entry {
-            if hash_of(self.places[at]) != hash_of(entry) {
-                return false;
+            free = free.or_else(|| line.free().map(|place| (at, place)));
+            if !line.is_full() {
+                break;
             }
             at += 1;
         }
-        self.len -= 1;
-        self.places[at] |= u64::from(GONE);
-        // What nothing follows needs no mark.
-        let is_mark = |entry: u64| number_of(entry) == GONE && entry != EMPTY;
-        while self.places[at + 1] == EMPTY && is_mark(self.places[at]) {
-            self.places[at] = EMPTY;
-            self.filled -= 1;
-            at = at.saturating_sub(1);
+        let (at, place) = free.unwrap_or((at, LINE - 1));
+        if place == LINE - 1 && at + 1 == self.lines.len() {
+            return Inserted::NoRoom;
         }
+        let line = &mut self.lines[at];
+        self.filled += u32::from(line.hashes[place] == NO_HASH);
+        line.hashes[place] = hash;
+        line.numbers[place] = number;
+        self.len += 1;
+        Inserted::New
+    }
+
+    fn remove(&mut self, hash: u32, number: u32) -> bool {
+        let mut at = self.home(hash);
+        let place = loop {
+            let line = &self.lines[at];
+            let found = equal(&line.hashes, hash) & equal(&line.numbers, number);
+            if found != 0 {
+                break found.trailing_zeros() as usize;
+            }
+            if !line.is_full() {
+                return false;
+            }
+            at += 1;
+        };
+        self.len -= 1;
+        self.filled -= u32::from(self.lines[at].remove(place));
         true
     }
 }
@@ -191,22 +242,17 @@ impl Numbers {
     pub(crate) fn find(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         let hash = short(hash);
         let sub = &self.subs[self.sub(hash)?];
-        if sub.places.is_empty() {
-            return None;
-        }
-        let places = &sub.places[sub.seek(hash)..];
-        let same = places.iter().take_while(|&&entry| hash_of(entry) == hash);
-        let mut numbers = same.map(|&entry| number_of(entry));
-        numbers.find(|&number| number != GONE && is_it(number))
+        if sub.lines.is_empty() { None } else { sub.find(hash, is_it) }
     }
 
-    /// Reads where a hash should be. Done for several hashes in a row, what [`Numbers::find`] and
-    /// the others will need is fetched from memory at the same time.
-    pub(crate) fn touch(&self, hash: u64) -> u64 {
+    /// Fetches the line in which a hash should be. Done for several hashes in a row, what [`Numbers::find`] and the others will
+    /// need is fetched from memory at the same time.
+    pub(crate) fn touch(&self, hash: u64) {
         let hash = short(hash);
         let sub = self.sub(hash).and_then(|sub| self.subs.get(sub));
-        let sub = sub.filter(|sub| !sub.places.is_empty());
-        sub.and_then(|sub| sub.places.get(sub.home(hash)).copied()).unwrap_or(EMPTY)
+        if let Some(sub) = sub.filter(|sub| !sub.lines.is_empty()) {
+            prefetch(&sub.lines[sub.home(hash)]);
+        }
     }
 
     /// Adds a number, unless the caller recognises one that is there; false then.
@@ -217,7 +263,7 @@ impl Numbers {
             self.subs.push(Sub::default());
         }
         while let Some(sub) = self.sub(hash) {
-            match self.subs[sub].insert(entry(hash, number), &is_it) {
+            match self.subs[sub].insert(hash, number, &is_it) {
                 Inserted::New => {
                     self.len += 1;
                     return true;
@@ -232,29 +278,29 @@ impl Numbers {
     /// Lets the sub-table of a hash grow, or splits it.
     fn make_room(&mut self, sub: usize, hash: u32) {
         let crowded = std::mem::take(&mut self.subs[sub]);
-        let (bits, places, len) = (crowded.bits, crowded.places.len(), crowded.len as usize);
+        let (bits, lines, len) = (crowded.bits, crowded.lines.len(), crowded.len as usize);
         let is_marked = crowded.filled > crowded.len;
-        self.places -= places;
-        let entries: Vec<u64> = crowded.entries().collect();
-        drop(crowded);
+        self.lines -= lines;
         // Many were taken out: there is room once their marks are gone. Were this not so up to
         // nearly the size at which tables grow, coming and going would grow them.
-        let same = is_marked && len * 5 < places * 3;
-        let grown = if same { places } else { places_for((len + 1).max(places * 3 / 4 + 1)) };
-        let splits = grown > SUB_PLACES_MAX && bits < DIRECTORY_BITS_MAX;
+        let same = is_marked && len * 3 < lines * LINE * 2;
+        let grown = if same { lines } else { lines_for((len + 1).max(lines * LINE * 3 / 4 + 1)) };
+        let splits = grown > SUB_LINES_MAX && bits < DIRECTORY_BITS_MAX;
         if !splits {
-            self.put(sub, Sub::spread(bits, &entries, grown));
+            self.put(sub, Sub::spread(bits, &crowded.lines, |_| true, grown));
             return;
         }
         if bits == self.bits {
             self.directory = self.directory.iter().flat_map(|&sub| [sub, sub]).collect();
             self.bits += 1;
         }
-        let is_low = |&entry: &u64| hash_of(entry) >> (31 - bits) & 1 == 0;
-        let (low, high) = entries.split_at(entries.partition_point(is_low));
+        let is_low = |hash: u32| hash >> (31 - bits) & 1 == 0;
+        let entries = || crowded.lines.iter().flat_map(Line::entries);
+        let low = entries().filter(|at| is_low(at.0)).count();
         let above = self.subs.len();
-        for (at, half) in [(sub, low), (above, high)] {
-            let half = Sub::spread(bits + 1, half, places_for(half.len()));
+        for (at, wants_low, half) in [(sub, true, low), (above, false, len - low)] {
+            let is_wanted = |hash| is_low(hash) == wants_low;
+            let half = Sub::spread(bits + 1, &crowded.lines, is_wanted, lines_for(half));
             self.put(at, half);
         }
         // The sub-table's part of the directory; its upper half is the new one's.
@@ -264,7 +310,7 @@ impl Numbers {
     }
 
     fn put(&mut self, at: usize, sub: Sub) {
-        self.places += sub.places.len();
+        self.lines += sub.lines.len();
         match self.subs.get_mut(at) {
             Some(old) => *old = sub,
             None => self.subs.push(sub),
@@ -278,7 +324,7 @@ impl Numbers {
             return false;
         };
         let sub = &mut self.subs[at];
-        if sub.places.is_empty() || !sub.remove(entry(hash, number)) {
+        if sub.lines.is_empty() || !sub.remove(hash, number) {
             return false;
         }
         self.len -= 1;
@@ -286,12 +332,12 @@ impl Numbers {
             *self = Self::default();
             return true;
         }
-        if sub.len == 0 || (sub.len as usize) < sub.places.len() / 4 {
-            let entries: Vec<u64> = sub.entries().collect();
-            let places = if entries.is_empty() { 0 } else { places_for(entries.len() * 3 / 2) };
-            if places < sub.places.len() {
-                self.places -= sub.places.len();
-                let smaller = Sub::spread(sub.bits, &entries, places);
+        let (len, lines) = (sub.len as usize, sub.lines.len());
+        if len == 0 || len < lines * LINE / 4 {
+            let fewer = if len == 0 { 0 } else { lines_for(len * 3 / 2) };
+            if fewer < lines {
+                let smaller = Sub::spread(sub.bits, &sub.lines, |_| true, fewer);
+                self.lines -= lines;
                 self.put(at, smaller);
             }
         }
@@ -300,7 +346,7 @@ impl Numbers {
 
     /// Bytes allocated.
     pub(crate) const fn bytes(&self) -> usize {
-        self.places * size_of::<u64>()
+        self.lines * size_of::<Line>()
             + self.subs.capacity() * size_of::<Sub>()
             + self.directory.capacity() * size_of::<u32>()
     }
@@ -311,6 +357,29 @@ mod tests {
     use super::*;
     use crate::table::mix;
     use std::collections::BTreeSet;
+
+    /// Checks what searches rely on.
+    fn validate(table: &Numbers) {
+        let lines: usize = table.subs.iter().map(|sub| sub.lines.len()).sum();
+        assert_eq!(lines, table.lines);
+        for sub in &table.subs {
+            assert!(sub.lines.last().is_none_or(|line| !line.is_full()), "searches end");
+            let is_used = |hash: &&u32| **hash != NO_HASH;
+            let used = sub.lines.iter().flat_map(|line| &line.hashes).filter(is_used).count();
+            let entries = sub.lines.iter().flat_map(Line::entries).count();
+            assert_eq!((used, entries), (sub.filled as usize, sub.len as usize));
+            for (at, line) in sub.lines.iter().enumerate() {
+                let count = line.hashes.iter().filter(is_used).count();
+                let is_compact = line.entries().count() == count && line.free() == Some(count);
+                assert!(line.is_full() || is_compact, "{line:?}");
+                for (hash, number) in line.entries() {
+                    let passed = sub.home(hash)..at;
+                    assert!(sub.home(hash) <= at, "{number} in line {at}");
+                    assert!(passed.into_iter().all(|at| sub.lines[at].is_full()), "{number}");
+                }
+            }
+        }
+    }
 
     fn check(hash: impl Fn(u32) -> u64, numbers: u32) {
         let mut table = Numbers::default();
@@ -324,20 +393,32 @@ mod tests {
             } else if !adds {
                 assert_eq!(table.remove(hash(number), number), model.remove(&number), "{number}");
             }
+            if step % 997 == 0 {
+                validate(&table);
+            }
         }
         assert_eq!(table.len(), model.len());
-        let all = table.subs.iter().flat_map(Sub::entries).map(number_of);
-        assert_eq!(all.collect::<BTreeSet<_>>(), model);
+        validate(&table);
+        let all = table.subs.iter().flat_map(|sub| &sub.lines[..]).flat_map(Line::entries);
+        assert_eq!(all.map(|(_, number)| number).collect::<BTreeSet<_>>(), model);
         for number in 0..numbers {
             let found = table.find(hash(number), |at| at == number);
             assert_eq!(found, model.get(&number).copied());
         }
-        let places: usize = table.subs.iter().map(|sub| sub.places.len()).sum();
-        assert_eq!(places, table.places);
         for number in model {
             assert!(table.remove(hash(number), number));
         }
         assert_eq!((table.len(), table.bytes()), (0, 0), "nothing remains");
+    }
+
+    #[test]
+    fn each_place_has_its_bit() {
+        for bits in 0..=u8::MAX {
+            let values = std::array::from_fn(|at| if bits >> at & 1 == 1 { 7 } else { 9 });
+            assert_eq!((equal(&values, 7), equal(&values, 9), equal(&values, 8)), (bits, !bits, 0));
+            let set: Vec<_> = (0..LINE).filter(|at| bits >> at & 1 == 1).collect();
+            assert_eq!(places(bits).collect::<Vec<_>>(), set);
+        }
     }
 
     #[test]
@@ -357,14 +438,44 @@ mod tests {
         check(|number| !u64::from(number), 1_500);
     }
 
+    /// Names can be chosen so that their hashes collide. A search then reads the lines that these fill, and asks the caller only
+    /// about numbers with just this hash.
+    #[test]
+    fn a_search_reads_no_more_than_the_lines_of_what_collides() {
+        let far = |number: u32| mix(u64::from(number));
+        let near = |number: u32| u64::from(number) << 32 | u64::from(u32::MAX / 2) << 50;
+        let hashes: [&dyn Fn(u32) -> u64; 3] = [&far, &near, &|_| far(7)];
+        for (hash, lines_max, asked_max) in
+            [(hashes[0], 5, 1), (hashes[1], 90, 1), (hashes[2], 90, 600)]
+        {
+            let mut table = Numbers::default();
+            (0..600).for_each(|number| assert!(table.insert(hash(number), number, |_| false)));
+            for number in 0..700 {
+                let short = short(hash(number));
+                let sub = &table.subs[table.sub(short).expect("a sub-table")];
+                let lines = sub.lines[sub.home(short)..].iter();
+                let lines = lines.take_while(|line| line.is_full()).count() + 1;
+                assert!(lines <= lines_max, "{lines} lines for {number}");
+                let asked = std::cell::Cell::new(0);
+                let is_it = |at| {
+                    asked.set(asked.get() + 1);
+                    at == number
+                };
+                assert_eq!(table.find(hash(number), is_it).is_some(), number < 600);
+                assert!(asked.get() <= asked_max, "{} asked for {number}", asked.get());
+            }
+        }
+    }
+
     #[test]
     fn an_empty_sub_table_can_be_touched() {
         let mut table = Numbers::default();
         let hash = |number: u32| mix(u64::from(number));
         (0..8_000).for_each(|number| assert!(table.insert(hash(number), number, |_| false)));
         (1..8_000).for_each(|number| assert!(table.remove(hash(number), number)));
-        let there = (0..8_000).filter(|&number| table.touch(hash(number)) != EMPTY);
-        assert!(there.count() >= 1, "the one that is left");
+        (0..8_000).for_each(|number| table.touch(hash(number)));
+        let there = (0..8_000).filter(|&at| table.find(hash(at), |number| number == at).is_some());
+        assert_eq!(there.collect::<Vec<_>>(), [0], "the one that is left");
     }
 
     #[test]

@@ -15,6 +15,9 @@ impl RankChange<'_> {
     pub(crate) fn remove(&mut self, by: Announcement, names: &[BlockName]) -> BlockCounts {
         let mut counts = BlockCounts::default();
         for part in names.chunks(TOUCHED_NAMES) {
+            if part.len() > 1 {
+                self.trie.touch_names(part.iter().copied());
+            }
             let mut rest = part;
             let mut touched = false;
             while let Some(&name) = rest.first() {

@@ -11,6 +11,7 @@
 //! one slot in [`SPARSE_FRACTION`] is free.
 #![expect(clippy::indexing_slicing, reason = "slots and pages are handed out by this file only")]
 
+use crate::prefetch::prefetch;
 use crate::runs::{RunLists, first_run};
 use crate::table::index_u32;
 use kvasir_proto::types::{BlockName, LocalHash};
@@ -155,6 +156,13 @@ impl Slots {
 
     pub(crate) fn name(&self, slot: Slot) -> BlockName {
         BlockName(self.contents[chunk_of(slot)].names[in_chunk(slot)])
+    }
+
+    /// Fetches the name and the segment of a slot.
+    pub(crate) fn touch(&self, slot: Slot) {
+        let contents = &self.contents[chunk_of(slot)];
+        prefetch(&contents.names[in_chunk(slot)]);
+        prefetch(&contents.segments[in_chunk(slot)]);
     }
 
     pub(crate) fn is_named(&self, slot: Slot) -> bool {

@@ -52,6 +52,7 @@ impl RankChange<'_> {
                     parent = rest.get(done - 1).map(|block| block.name);
                     rest = rest.get(done..).unwrap_or_default();
                     at = At::Slot(last);
+                    self.holder.stored_at(last);
                     continue;
                 }
             }

@@ -1,6 +1,7 @@
 //! Positions and who holds them: slots linked into segments, segments into a trie.
 
 use crate::numbers::Numbers;
+use crate::prefetch::prefetch;
 use crate::segments::{NO_SEGMENT, Segment, SegmentId, Segments};
 use crate::sets::{HolderIndex, SetId, Sets, TierSets};
 use crate::slots::{NONE, Slot, Slots, adjacent};
@@ -115,6 +116,11 @@ impl Trie {
         self.names.find(mix(name.0), |slot| self.slots.name(slot) == name)
     }
 
+    /// Whether a slot is in use and the one whose own name this is.
+    pub(crate) fn is_named(&self, slot: Slot, name: BlockName) -> bool {
+        self.slots.is_used(slot) && self.slots.is_named(slot) && self.slots.name(slot) == name
+    }
+
     /// Whether a child of a slot is such. Of several children it is not known which there are: one of
     /// them may be.
     pub(crate) fn may_have_child(&self, slot: Slot, is_such: impl Fn(Slot) -> bool) -> bool {
@@ -212,10 +218,10 @@ impl Trie {
     ) -> (Slot, u32) {
         let is_free =
             |block: &&StoredBlock| is_fresh(block.name) && self.named(block.name).is_none();
+        self.touch_names(blocks.iter().map(|block| block.name));
         if blocks.first().filter(is_free).is_none() {
             return (NONE, 0);
         }
-        self.touch_names(blocks.iter().map(|block| block.name));
         let wanted = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
         let room = self.room(new.parent, blocks.len());
         let (first, len) = self.slots.allocate(new.parent, wanted, room);
@@ -247,7 +253,7 @@ impl Trie {
 
     /// Fetches what the tables have on these names, all at the same time.
     pub(crate) fn touch_names(&self, names: impl Iterator<Item = BlockName>) {
-        black_box(names.fold(0, |read, name| read ^ self.names.touch(mix(name.0))));
+        names.for_each(|name| self.names.touch(mix(name.0)));
     }
 
     /// Fetches a segment and its first local hashes.
@@ -262,10 +268,11 @@ impl Trie {
             return;
         }
         self.touch_names(names.iter().copied());
-        let slots: SmallVec<[Slot; 32]> =
-            names.iter().filter_map(|&name| self.named(name)).collect();
-        let lengths = slots.iter().map(|&slot| self.segment_of(slot).len);
-        black_box(lengths.fold(0, u32::wrapping_add));
+        // The first with the hash is nearly always the one with the name, which would have to be read.
+        let probable = |name: &BlockName| self.names.find(mix(name.0), |_| true);
+        let slots: SmallVec<[Slot; 32]> = names.iter().filter_map(probable).collect();
+        slots.iter().for_each(|&slot| self.slots.touch(slot));
+        slots.iter().for_each(|&slot| prefetch(self.segment_of(slot)));
     }
 
     /// Hangs a new run of slots below its parent: as more of the parent's segment, where nothing

@@ -214,7 +214,7 @@ const EDGES: &[(&str, &[Edges])] = &[
 const LAYERS: &[(&str, &str)] = &[
     (
         "indexer-server/index",
-        "dirty limits runs table totals numbers placements sets slots changes pages segments cursor trie hold \
+        "dirty limits prefetch runs table totals numbers placements sets slots changes pages segments cursor trie hold \
          roles source error image record records holder index apply cut digest dump walk shared find rank stats \
          validate views absolute park registry remove restore shed store sweep",
     ),
