@@ -27,7 +27,7 @@ pub(crate) struct Holder {
     index: HolderIndex,
     /// The source that plain slots belong to.
     primary: Option<SourceId>,
-    /// A slot that is probably the parent of what is stored next; it may be another's by now.
+    /// The slot of the block that was stored last, which is usually the parent of the next one. The slot may have been reused since.
     last: Slot,
     held: HeldPages,
     confirmed: Confirmed,

@@ -1,8 +1,8 @@
 //! Tables from hashes to numbers of our own: names to slots, branches to segments.
 //!
 //! The numbers lie in sub-tables, each for a range of hashes. A sub-table is made of lines of 64 bytes, the unit in which memory
-//! is read: eight hashes and their numbers. A hash says in which line its number should be. Where that line is full, the number
-//! is in the next one that is not, so a search ends at the first line that is not full: it reads 1.2 lines on average. Growing,
+//! is read: eight hashes and their numbers. A hash says in which line its number should be. If that line is full, the number is
+//! in one of the next lines, so a search ends at the first line that is not full: usually the first one that it reads. Growing,
 //! shrinking and splitting a sub-table is copying it in order. 32 bits of the hash are kept beside each number: what is moved is
 //! not looked at.
 //!
@@ -23,7 +23,7 @@ const SUB_LINES_MIN: usize = 2;
 const DIRECTORY_BITS_MAX: u32 = 22;
 /// Number of an entry that was taken out of a full line. Its hash stays, so that the line stays full.
 const GONE: u32 = u32::MAX;
-/// Hash of a place that was never used since the line was last not full.
+/// Hash of an empty place.
 const NO_HASH: u32 = u32::MAX;
 
 /// Entries in the order of their arrival. Places behind the last one are empty. Only a full line has marks ([`GONE`]).
@@ -78,7 +78,7 @@ const fn lines_for(len: usize) -> usize {
         return SUB_LINES_MIN;
     }
     let half = wanted.next_power_of_two() / 4;
-    if half == 0 { wanted } else { wanted.div_ceil(half) * half }
+    wanted.div_ceil(half) * half
 }
 
 /// The places that have this value, as bits. In this form compilers compare all of them at once, without intrinsics.
@@ -121,7 +121,8 @@ impl Line {
         places(equal(&self.numbers, GONE)).next()
     }
 
-    /// Takes an entry out. Returns whether its place is empty then: not in a full line, which other entries may have passed.
+    /// Removes an entry. Returns whether a place of the line became empty. A full line keeps its places: entries that did not fit
+    /// into it may be in the next line, and searches for them must not end here.
     fn remove(&mut self, place: usize) -> bool {
         if self.is_full() {
             self.numbers[place] = GONE;
@@ -245,8 +246,8 @@ impl Numbers {
         if sub.lines.is_empty() { None } else { sub.find(hash, is_it) }
     }
 
-    /// Fetches the line in which a hash should be. Done for several hashes in a row, what [`Numbers::find`] and the others will
-    /// need is fetched from memory at the same time.
+    /// Prefetches the line in which a hash should be. Called for several hashes in a row, it lets the processor fetch their lines
+    /// at the same time, before [`Numbers::find`], `insert` or `remove` reads them.
     pub(crate) fn touch(&self, hash: u64) {
         let hash = short(hash);
         let sub = self.sub(hash).and_then(|sub| self.subs.get(sub));

@@ -2,8 +2,8 @@
 
 use std::ptr::from_ref;
 
-/// Asks the processor to fetch the line of memory in which a value begins. Nothing waits for it, so several lines are fetched at
-/// the same time. On other processors this does nothing.
+/// Asks the processor to fetch the cache line in which a value begins, without waiting for it. Does nothing unless the processor
+/// is an x86-64.
 #[inline]
 #[cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "see SAFETY"))]
 pub(crate) fn prefetch<T>(value: &T) {

@@ -262,13 +262,13 @@ impl Trie {
         black_box(u64::from(self.segments.get(id).len) ^ local.0);
     }
 
-    /// Fetches the slots of these names and their segments, each step for all at the same time.
+    /// Prefetches the slots of these names and their segments, each step for all names together. Call
+    /// [`touch_names`](Self::touch_names) before.
     pub(crate) fn touch_slots(&self, names: &[BlockName]) {
         if names.len() < 2 {
             return;
         }
-        self.touch_names(names.iter().copied());
-        // The first with the hash is nearly always the one with the name, which would have to be read.
+        // Reading the slot's name to be sure would wait for memory. The first slot with the hash is nearly always the right one.
         let probable = |name: &BlockName| self.names.find(mix(name.0), |_| true);
         let slots: SmallVec<[Slot; 32]> = names.iter().filter_map(probable).collect();
         slots.iter().for_each(|&slot| self.slots.touch(slot));

@@ -113,9 +113,9 @@ impl VolumeLookup {
         Self { volume, manager, seats, failed_at: Mutex::default() }
     }
 
-    /// Registers those of some blocks that the volume has and no tier, in their order up to the first that is nowhere. Waits for
-    /// `within` at most, and not for a volume that does not answer. The lookup itself is one of `tasks`, and goes on until the
-    /// volume answers or `stop` is cancelled, so that no more than [`LOOKUPS_MAX`] wait for a volume that hangs.
+    /// Looks up the blocks of `sequences` that no tier has, in order, until the volume lacks one. Registers those that it has.
+    /// Returns after `within`, or after [`LOOKUP_TIMEOUT`] without an answer. The lookup itself is one of `tasks`: it ends when the
+    /// volume answers or `stop` is cancelled. So at most [`LOOKUPS_MAX`] lookups wait for a volume that hangs.
     pub(super) async fn register(
         self: &Arc<Self>,
         sequences: &[SequenceHash],
@@ -137,7 +137,7 @@ impl VolumeLookup {
         drop(timeout(within, is_done).await);
     }
 
-    /// Looks blocks up. Drops `done` once nobody need wait any longer.
+    /// Looks blocks up. Drops `done` when it ends, or when the volume is late.
     async fn run(&self, unknown: Vec<SequenceHash>, done: oneshot::Sender<()>) {
         let (mut done, mut rest, mut size) = (Some(done), &unknown[..], 1);
         while !rest.is_empty() {

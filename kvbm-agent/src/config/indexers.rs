@@ -28,7 +28,7 @@ pub(super) fn checked(
     Ok(indexers)
 }
 
-/// Checks that `pool-indexers` repeats none of `indexers`, and that the agent has a volume to publish.
+/// Checks that no address of `pool-indexers` is also in `indexers`, and that a volume is configured.
 pub(super) fn check_pool_indexers(
     registration: &Registration,
     indexers: &[String],

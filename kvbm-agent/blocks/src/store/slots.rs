@@ -107,7 +107,7 @@ impl Slots {
         Ok(())
     }
 
-    /// A slot that is free: another call may take it at once. If none is, and `evicts`, one that is evicted for it.
+    /// Returns a free slot, which another call may take at any moment. If none is free and `evicts`, it evicts an unused block.
     pub(crate) fn free_slot(&mut self, evicts: bool) -> Option<SlotId> {
         self.victims.clear();
         if self.free.len() == 0 && evicts && self.inactive.evict(1, &mut self.victims) {

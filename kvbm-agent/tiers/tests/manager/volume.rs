@@ -109,14 +109,22 @@ impl Agent {
     }
 }
 
+/// Twelve blocks that an agent has stored in the volume before it ended.
+async fn left_by_another(shelf: &Arc<dyn Shelf>) -> Vec<BlockIdentity> {
+    let blocks = chain(1, 12);
+    let first = Agent::start(shelf, |_| {});
+    first.only_in_volume(&blocks).await;
+    let found = first.manager.find(&names(&blocks));
+    assert_eq!(found.leading(BlockTier::Volume), 12, "{shelf:?}");
+    first.shutdown().await;
+    blocks
+}
+
 /// A tier that is full takes further blocks only if unused ones may make room.
 #[tokio::test(flavor = "multi_thread")]
 async fn blocks_that_are_asked_for_take_the_place_of_others() {
     for shelf in shelf::all() {
-        let blocks = chain(1, 12);
-        let first = Agent::start(&shelf, |_| {});
-        first.only_in_volume(&blocks).await;
-        first.shutdown().await;
+        let blocks = left_by_another(&shelf).await;
 
         let second = Agent::start(&shelf, |config| {
             let blocks = config.blocks.clone();
@@ -139,12 +147,7 @@ async fn blocks_that_are_asked_for_take_the_place_of_others() {
 #[tokio::test(flavor = "multi_thread")]
 async fn blocks_come_back_from_the_volume_after_a_restart_with_an_empty_disk() {
     for shelf in shelf::all() {
-        let blocks = chain(1, 12);
-        let first = Agent::start(&shelf, |_| {});
-        first.only_in_volume(&blocks).await;
-        let found = first.manager.find(&names(&blocks));
-        assert_eq!(found.leading(BlockTier::Volume), 12, "{shelf:?}");
-        first.shutdown().await;
+        let blocks = left_by_another(&shelf).await;
 
         let second = Agent::start(&shelf, |_| {});
         assert_eq!(second.onboard(&blocks).await, (0, Some(StopReason::Missing)));

@@ -61,7 +61,8 @@ impl<'a> Loans<'a> {
         Err(FetchFault::Corrupt(text.to_owned()))
     }
 
-    /// Tells the owner that its blocks are no longer read. The inner result says why it lent fewer blocks than requested.
+    /// Tells the owner that this agent has stopped reading the lent blocks. The inner result says why the owner lent fewer blocks than
+    /// requested. The outer one fails if the connection does.
     pub(super) async fn give_back(
         &mut self,
         lent: &Lent,

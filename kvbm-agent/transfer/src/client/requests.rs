@@ -129,7 +129,7 @@ pub(super) fn of_end(end: &End, came: usize, wanted: usize) -> Result<(), FetchF
         Fault::Unspecified if came == wanted => Ok(()),
         Fault::Unspecified => Err(FetchFault::Lost("the answer is short".to_owned())),
         Fault::Missing => Err(FetchFault::Missing),
-        Fault::Corrupt => unavailable("it found its copy corrupt, and dropped it"),
+        Fault::Corrupt => unavailable("the peer found its copy corrupt and dropped it"),
         Fault::Unreadable => unavailable("it can't be read"),
         Fault::Busy => unavailable("too much is under way"),
         Fault::Fenced => Err(FetchFault::Fenced),
