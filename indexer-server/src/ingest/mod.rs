@@ -8,6 +8,7 @@ mod config;
 mod error;
 mod exhausted;
 mod follower;
+mod introduce;
 mod limits;
 mod link;
 mod local;

@@ -35,26 +35,6 @@ impl Ingest {
         Ok(self.writer.change(shard, move |index| index.forget_roles(&id)).await?)
     }
 
-    /// Removes a pool unless one of its sources is connected. Returns whether the pool is gone.
-    pub(super) async fn remove_unfed(
-        self: &Arc<Self>,
-        pool: &Arc<Worker>,
-    ) -> Result<bool, IngestError> {
-        let (ingest, pool) = (Arc::clone(self), Arc::clone(pool));
-        self.run_to_end(async move {
-            let _control = ingest.control.lock().await;
-            if pool.is_removed() {
-                return Ok(true);
-            }
-            if !pool.close_if_unconnected().await {
-                return Ok(false);
-            }
-            ingest.remove_locked(&pool.address()).await?;
-            Ok(true)
-        })
-        .await
-    }
-
     /// Whether what a registration describes belongs to this server: a pool belongs to every shard.
     ///
     /// # Errors
@@ -109,7 +89,7 @@ impl Ingest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingest::{Accepted, SourceSession, testing};
+    use crate::ingest::{Accepted, Registered, SourceSession, testing};
     use crate::partitions::Partition;
     use kvasir_proto::{
         code::ErrorCode,
@@ -224,6 +204,23 @@ mod tests {
         let refused = ingest.introduce(&larger, false).await.expect_err("another block size");
         assert!(refused.to_string().contains("block"), "{refused}");
         assert_eq!(held(&partition), 1);
+        ingest.stop().await;
+    }
+
+    /// The same, where that worker comes while the pool is being replaced.
+    #[tokio::test]
+    async fn nothing_is_registered_between_the_removal_of_a_pool_and_its_registration() {
+        let ingest = ingest();
+        let pool = registration("pool", pb::HolderKind::Pool);
+        ingest.register(pool.clone()).await.expect("a pool");
+        let larger = Registration { block_size: 32, ..pool.clone() };
+        let worker = registration("w", pb::HolderKind::Worker);
+        let (pool_is, worker_is) =
+            tokio::join!(ingest.introduce(&larger, false), ingest.register(worker.clone()));
+        assert_eq!(pool_is.expect("it came first"), Registered::Created);
+        let refused = worker_is.expect_err("another block size").to_string();
+        assert!(refused.contains("block"), "{refused}");
+        assert!(ingest.contains(&pool.address()) && !ingest.contains(&worker.address()));
         ingest.stop().await;
     }
 

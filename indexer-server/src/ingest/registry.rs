@@ -213,55 +213,6 @@ impl Ingest {
         self.run_to_end(async move { ingest.register_now(registration, by).await }).await
     }
 
-    /// Registers a worker as its agent describes it. A worker with another registration is replaced, with
-    /// its blocks, except in two cases: engines' sockets feed it, or its agent is still connected. An agent
-    /// that never had a stream counts as connected if it has replaced another and its lease has not expired.
-    /// The second exception does not apply to messages of an ordered log (`in_order`). A pool is replaced only while no
-    /// source of it is connected.
-    ///
-    /// # Errors
-    /// As [`register`](Self::register) and [`remove`](Self::remove).
-    pub async fn introduce(
-        self: &Arc<Self>,
-        registration: &Registration,
-        in_order: bool,
-    ) -> Result<Registered, IngestError> {
-        let address = registration.address();
-        let Some(present) = self.workers.get(&address).map(|entry| Arc::clone(&entry)) else {
-            return self.register(registration.clone()).await;
-        };
-        let Some((field, before, now)) = present.registration.difference(registration) else {
-            present.mark_alive(self.origin);
-            present.merge_registered_by(RegisteredBy::Request);
-            return Ok(Registered::Present);
-        };
-        if present.kind() != registration.kind {
-            return Err(IngestError::Conflict { address, field, present: before, requested: now });
-        }
-        if !in_order && present.has_agent() && !present.lease_is_over(self.origin) {
-            return Err(IngestError::Disputed { address, field, present: before, requested: now });
-        }
-        if !present.registration.endpoints.is_empty() {
-            return Err(IngestError::Conflict { address, field, present: before, requested: now });
-        }
-        let size = registration.block_size;
-        if present.partition.block_size() != size && present.partition.registered() > 1 {
-            return Err(IngestError::block_size(&present.partition, size));
-        }
-        let is_pool = present.kind() == HolderKind::Pool;
-        if !is_pool {
-            self.remove(address.clone()).await?;
-        } else if !self.remove_unfed(&present).await? {
-            return Err(IngestError::PoolInUse { address, field, present: before, requested: now });
-        }
-        tracing::info!(worker = %address, field, before, now, "the registration changed: the worker's blocks were dropped");
-        let registered = self.register(registration.clone()).await?;
-        if let Some(replacing) = self.workers.get(&address).filter(|_| !is_pool) {
-            replacing.mark_replacement();
-        }
-        Ok(registered)
-    }
-
     /// Detaches a worker and frees all it holds. Returns how many blocks it held.
     ///
     /// # Errors
@@ -289,6 +240,15 @@ impl Ingest {
         by: RegisteredBy,
     ) -> Result<Registered, IngestError> {
         let _control = self.control.lock().await;
+        self.register_locked(registration, by).await
+    }
+
+    /// Registers a worker. The caller holds `control`.
+    pub(super) async fn register_locked(
+        self: &Arc<Self>,
+        registration: Registration,
+        by: RegisteredBy,
+    ) -> Result<Registered, IngestError> {
         let address = registration.address();
         if let Some(present) = self.workers.get(&address).map(|entry| Arc::clone(&entry)) {
             present.mark_alive(self.origin);

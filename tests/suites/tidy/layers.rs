@@ -271,7 +271,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("indexer-server::config", "worker options broker shard check read"),
     (
         "indexer-server::ingest",
-        "limits exhausted error metrics turns answer local ownership config push_source link worker registry pools aged \
+        "limits exhausted error metrics turns answer local ownership config push_source link worker registry introduce pools aged \
          follower placement rank_states resume sharding testing session",
     ),
     (

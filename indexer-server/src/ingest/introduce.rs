@@ -1,0 +1,95 @@
+//! Workers as their agents and publishers describe them.
+
+use super::{Ingest, IngestError, Registered, link::LinkPlan, worker::Worker};
+use crate::partitions::RegisteredBy;
+use kvasir_proto::{convert::Registration, types::HolderKind};
+use std::sync::Arc;
+
+/// The field in which two registrations differ, and its two values.
+type Difference = (&'static str, String, String);
+
+impl Ingest {
+    /// Registers a worker as its agent describes it. A worker with another registration is replaced, with
+    /// its blocks, except in two cases: engines' sockets feed it, or its agent is still connected. An agent
+    /// that never had a stream counts as connected if it has replaced another and its lease has not expired.
+    /// The second exception does not apply to messages of an ordered log (`in_order`). A pool is replaced only while no
+    /// source of it is connected.
+    ///
+    /// # Errors
+    /// As [`register`](Self::register) and [`remove`](Self::remove). Where a limit leaves no room for the new registration, the
+    /// worker is gone nevertheless.
+    pub async fn introduce(
+        self: &Arc<Self>,
+        registration: &Registration,
+        in_order: bool,
+    ) -> Result<Registered, IngestError> {
+        let address = registration.address();
+        // The usual case and refusals wait for nobody.
+        let present = self.workers.get(&address).map(|entry| Arc::clone(&entry));
+        if let Some(present) = present
+            && self.difference(&present, registration, in_order)?.is_none()
+        {
+            return Ok(Registered::Present);
+        }
+        let (ingest, registration) = (Arc::clone(self), registration.clone());
+        self.run_to_end(async move { ingest.introduce_now(registration, in_order).await }).await
+    }
+
+    /// In what the present registration differs from a new one that may replace it; none if it does not. Then the
+    /// registration is a sign of life.
+    ///
+    /// # Errors
+    /// If it must not be replaced.
+    fn difference(
+        &self,
+        present: &Worker,
+        registration: &Registration,
+        in_order: bool,
+    ) -> Result<Option<Difference>, IngestError> {
+        let address = registration.address();
+        let Some((field, before, now)) = present.registration.difference(registration) else {
+            present.mark_alive(self.origin);
+            present.merge_registered_by(RegisteredBy::Request);
+            return Ok(None);
+        };
+        if present.kind() != registration.kind || !present.registration.endpoints.is_empty() {
+            return Err(IngestError::Conflict { address, field, present: before, requested: now });
+        }
+        if !in_order && present.has_agent() && !present.lease_is_over(self.origin) {
+            return Err(IngestError::Disputed { address, field, present: before, requested: now });
+        }
+        let size = registration.block_size;
+        if present.partition.block_size() != size && present.partition.registered() > 1 {
+            return Err(IngestError::block_size(&present.partition, size));
+        }
+        Ok(Some((field, before, now)))
+    }
+
+    /// Nothing else is registered or removed meanwhile: the room that a removal makes is the registration's.
+    async fn introduce_now(
+        self: &Arc<Self>,
+        registration: Registration,
+        in_order: bool,
+    ) -> Result<Registered, IngestError> {
+        let _control = self.control.lock().await;
+        let address = registration.address();
+        let Some(present) = self.workers.get(&address).map(|entry| Arc::clone(&entry)) else {
+            return self.register_locked(registration, RegisteredBy::Request).await;
+        };
+        let difference = self.difference(&present, &registration, in_order)?;
+        let Some((field, before, now)) = difference else { return Ok(Registered::Present) };
+        // What would be refused afterwards removes nothing.
+        LinkPlan::all(&registration, &self.config)?;
+        let is_pool = present.kind() == HolderKind::Pool;
+        if is_pool && !present.close_if_unconnected().await {
+            return Err(IngestError::PoolInUse { address, field, present: before, requested: now });
+        }
+        self.remove_locked(&address).await?;
+        tracing::info!(worker = %address, field, before, now, "the registration changed: the worker's blocks were dropped");
+        let registered = self.register_locked(registration, RegisteredBy::Request).await?;
+        if let Some(replacing) = self.workers.get(&address).filter(|_| !is_pool) {
+            replacing.mark_replacement();
+        }
+        Ok(registered)
+    }
+}
