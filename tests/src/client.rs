@@ -291,3 +291,33 @@ pub async fn dump_chains(
     }
     Ok(chains)
 }
+
+/// For each worker of an answer: leading blocks, and those that only a pool has.
+#[must_use]
+pub fn found(answer: &pb::FindMatchesResponse) -> Vec<(&str, u32, u32)> {
+    let matches = answer.matches.iter();
+    matches.map(|at| (at.worker_id.as_str(), at.matched_blocks, at.pool_blocks)).collect()
+}
+
+/// Waits until a query finds these, as [`found`] shows them.
+///
+/// # Errors
+/// If it never does; with the last answer.
+pub async fn until_found(
+    index: SocketAddr,
+    query: &pb::FindMatchesRequest,
+    expected: &[(&str, u32, u32)],
+    patience: Duration,
+) -> Result<()> {
+    let ask = async || Ok(connect(index).await?.find_matches(query.clone()).await?.into_inner());
+    let waiting = async {
+        // An index that starts knows no model yet.
+        while !matches!(&ask().await, Result::<_>::Ok(answer) if found(answer) == expected) {
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    };
+    if tokio::time::timeout(patience, waiting).await.is_err() {
+        bail!("never {expected:?}, but {:?}", ask().await);
+    }
+    Ok(())
+}

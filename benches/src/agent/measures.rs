@@ -112,6 +112,7 @@ pub fn limits(batch_events: u64, held: u64) -> Record {
         default_rank: 0,
         lora_names: HashMap::new(),
         medium_ttls: Vec::new(),
+        has_pool: false,
     });
     let begin = Instant::now();
     for frame in &frames {

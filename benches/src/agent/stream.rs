@@ -142,6 +142,7 @@ mod tests {
             default_rank: 0,
             lora_names: HashMap::new(),
             medium_ttls: Vec::new(),
+            has_pool: false,
         });
         let mut held = BTreeSet::new();
         for number in 0..200 {

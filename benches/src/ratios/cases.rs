@@ -90,6 +90,7 @@ fn frame(name: &'static str, blocks: u64) -> Case {
         default_rank: 0,
         lora_names: HashMap::new(),
         medium_ttls: Vec::new(),
+        has_pool: false,
     });
     let mut read = move || {
         let batch = decode(black_box(&payload), EngineKind::Vllm).expect("a good frame");

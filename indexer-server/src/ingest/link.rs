@@ -77,6 +77,8 @@ impl LinkPlan {
             default_rank: spec.rank,
             lora_names: registration.lora_names.clone().into_iter().collect(),
             medium_ttls: registration.medium_ttls.clone().into_iter().collect(),
+            // A pool's stream goes to every shard, and its numbers are its own: an agent publishes it.
+            has_pool: false,
         };
         let config = LinkConfig {
             attach,
@@ -269,6 +271,7 @@ impl IndexSink {
                 drops,
                 unmatchable_blocks,
                 main_group,
+                pool_events: _,
             } => {
                 self.metrics.count_received(events.iter().map(KvEvent::operations).sum(), &drops);
                 self.metrics.count_batches(BatchOutcome::Applied, 1);
@@ -291,6 +294,8 @@ impl IndexSink {
                 self.metrics.count_expired(blocks, early);
                 self.writer.submit(source, rank, vec![event], self.status.clone()).await
             }
+            // Never asked for: see `has_pool`.
+            SourceCommand::ExpireInPool(_) => Ok(()),
             SourceCommand::Clear | SourceCommand::Expired => {
                 self.status.state = self.status.state.max(SourceState::CatchingUp);
                 self.status.applied = None;

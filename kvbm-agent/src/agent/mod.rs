@@ -7,10 +7,12 @@ mod disk;
 mod error;
 mod loads;
 mod pool;
+mod port;
 mod sources;
 mod zmq;
 
 pub use error::AgentError;
+pub use pool::PoolUplink;
 pub use sources::SourcesConfig;
 
 use crate::blocks::{Blocks, BlocksConfig};
@@ -18,7 +20,7 @@ use crate::broker::{BrokerConfig, BrokerStatus};
 use crate::ingest::Refusals;
 use crate::load::scrape::ScrapeStatus;
 use crate::load::{LoadConfig, WorkerMetricsPublisher};
-use crate::service::{LocalIndexerService, Offered, Served, ServiceConfig, serve, serve_socket};
+use crate::service::{LocalIndexerService, Offered, Served, ServiceConfig};
 use crate::zmq::{ZmqConfig, ZmqEndpoints, ZmqStatus};
 use kvasir_feed::disk::{Disk, DiskStatus};
 use kvasir_feed::feed::{Feed, SourceConfig, write_images};
@@ -30,13 +32,14 @@ use kvasir_process::net::SocketFile;
 use kvasir_process::port::PortMetrics;
 use kvasir_process::tasks::{Ended, Tasks};
 use kvasir_proto::convert::{Registration, WorkerAddress};
-use kvasir_proto::types::{DpRank, Incarnation, KvEvent};
+use kvasir_proto::types::{DpRank, Incarnation, KvEvent, WorkerId};
 use kvasir_tls::{DialError, Dialer};
+use pool::Pools;
+use port::serve_local;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -69,8 +72,10 @@ pub struct AgentConfig {
     pub blocks: Option<BlocksConfig>,
     /// Indexers to feed (`host:port`, `http://host:port` or `https://host:port`), at most [`INDEXERS_MAX`].
     pub indexers: Vec<String>,
-    /// Indexers of other shards: the contents of the volume are published to them, too, because workers of all shards read
-    /// it; at most [`POOL_INDEXERS_MAX`].
+    /// The pool of the store that engines announce as shared with other workers; none to leave that out.
+    pub engine_pool: Option<WorkerId>,
+    /// Indexers of other shards: the contents of pools are published to them, too, because workers of all shards read
+    /// them; at most [`POOL_INDEXERS_MAX`].
     pub pool_indexers: Vec<String>,
     /// What connects to them.
     pub dialer: Dialer,
@@ -108,7 +113,8 @@ pub struct Agent {
     local: Option<SocketAddr>,
     port_metrics: PortMetrics,
     uplinks: Vec<watch::Receiver<UplinkStatus>>,
-    pool_uplinks: Vec<watch::Receiver<UplinkStatus>>,
+    pools: Pools,
+    pool_uplinks: Vec<PoolUplink>,
     broker: Option<watch::Receiver<BrokerStatus>>,
     zmq: Option<Zmq>,
     source_tasks: Tasks,
@@ -131,12 +137,15 @@ impl Agent {
         let has_tls = config.guard.tls.is_some();
         let indexers = targets(&config.indexers, &config.dialer)?;
         let pool_indexers = targets(&config.pool_indexers, &config.dialer)?;
-        let pool = pool::open_pool(pool::pool_of(config.blocks.as_ref())?, &config.source)?;
-        let registration = config.registration.as_ref();
-        let lora_names = registration.map(|at| at.lora_names.clone()).unwrap_or_default();
+        let pool_ids = (pool::pool_of(config.blocks.as_ref())?, config.engine_pool);
+        let lora_names = config.registration.as_ref().map(|at| at.lora_names.clone());
+        let lora_names = lora_names.unwrap_or_default();
         let (blocks, socket) = start_blocks(config.blocks, &config.source.address).await?;
-        let read = (lora_names, config.sources.hub.consolidate);
-        let (feed, found) = disk::open_feed(config.source, config.journal_dir, read).await?;
+        let (source, journal_dir) = (config.source, config.journal_dir);
+        let read = (lora_names.clone(), config.sources.hub.consolidate);
+        let (feed, found) = disk::open_feed(source.clone(), journal_dir.clone(), read).await?;
+        let at = (journal_dir.as_deref(), lora_names);
+        let pools = Pools::open(pool_ids, &source, at).await?;
         let feed = Arc::new(feed);
         let heartbeat_interval = config.heartbeat_interval.max(HEARTBEAT_INTERVAL_MIN);
         let (stop_uplinks, stop_service) = (CancellationToken::new(), CancellationToken::new());
@@ -144,14 +153,12 @@ impl Agent {
         let (stop_sources, mut source_tasks) = (CancellationToken::new(), Tasks::default());
         let loads = loads::start(&feed, &config.loads, &mut source_tasks, &stop_sources)?;
         let (tasks, stop) = (&mut source_tasks, &stop_sources);
-        let sources = sources::start(
-            (&feed, found),
-            (config.sources, blocks.as_ref(), pool.as_ref()),
-            tasks,
-            stop,
-        )?;
+        let sources =
+            sources::start((&feed, found), (config.sources, blocks.as_ref(), &pools), tasks, stop)?;
         // Not cut off before what sources publish is on disk.
-        service_tasks.spawn(IMAGE, write_images(Arc::clone(&feed), stop_service.clone()));
+        for feed in [&feed].into_iter().chain(&pools.engine) {
+            service_tasks.spawn(IMAGE, write_images(Arc::clone(feed), stop_service.clone()));
+        }
         let service = local_indexer(&feed, config.service, stop_service.clone());
         let context = broker::Context {
             feed: &feed,
@@ -168,23 +175,22 @@ impl Agent {
         let publishing = (&mut uplink_tasks, &stop_uplinks);
         let replaying = (&mut service_tasks, &stop_service);
         let zmq = Zmq::start(&feed, config.zmq, publishing, replaying).await?;
-        let loads_service = loads.service(&feed, config.service, heartbeat_interval, &stop_service);
-        let (local, loads_of, ingest) = (service, loads_service, sources.ingest);
-        let offered = Offered { local, loads: loads_of, ingest, blocks: blocks.clone() };
+        let loads_of = loads.service(&feed, config.service, heartbeat_interval, &stop_service);
+        let ingest = sources.ingest;
+        let offered = Offered { local: service, loads: loads_of, ingest, blocks: blocks.clone() };
         let at = (config.listen, config.guard);
         let (local, port_metrics) = serve_local(at, (offered, socket), &mut service_tasks).await?;
         let registration = reachable(config.registration, local, has_tls);
-        let deregister = config.deregister;
         let uplink = |endpoint| {
-            let (registration, overrun) = (registration.clone(), Overrun::Skip);
+            let (registration, deregister) = (registration.clone(), config.deregister);
             let dialer = config.dialer.clone();
+            let overrun = Overrun::Skip;
             UplinkConfig { endpoint, dialer, heartbeat_interval, registration, deregister, overrun }
         };
-        let everywhere = indexers.iter().chain(&pool_indexers);
-        let of_pool = (pool.as_ref(), &config.dialer, heartbeat_interval);
-        let pool_uplinks = pool::uplinks(of_pool, everywhere)?;
-        let start = |(pool, uplink)| start_uplink(pool, uplink, &mut uplink_tasks, &stop_uplinks);
-        let pool_uplinks = pool_uplinks.into_iter().map(start).collect();
+        let everywhere: Vec<_> = indexers.iter().chain(&pool_indexers).collect();
+        let start = |feed: &_, uplink| start_uplink(feed, uplink, &mut uplink_tasks, &stop_uplinks);
+        let by = (&config.dialer, heartbeat_interval);
+        let pool_uplinks = pools.start_uplinks(by, &everywhere, start)?;
         let start = |uplink| start_uplink(&feed, uplink, &mut uplink_tasks, &stop_uplinks);
         let uplinks = indexers.into_iter().map(uplink).map(start).collect();
         let (stop_uplinks, stop_service) = (stop_uplinks.drop_guard(), stop_service.drop_guard());
@@ -198,6 +204,7 @@ impl Agent {
             local,
             port_metrics,
             uplinks,
+            pools,
             pool_uplinks,
             broker,
             zmq,
@@ -305,10 +312,16 @@ impl Agent {
         self.uplinks.clone()
     }
 
-    /// How far the uplinks of its volume's pool have come, in the order of the indexers, then of those of other shards; none
-    /// without a volume. With word of every change.
+    /// The stream of the store that engines share; none without `engine_pool`.
     #[must_use]
-    pub fn watch_pool_uplinks(&self) -> Vec<watch::Receiver<UplinkStatus>> {
+    pub const fn engine_pool(&self) -> Option<&Arc<Feed>> {
+        self.pools.engine.as_ref()
+    }
+
+    /// How far the uplinks of its pools have come, each with the pool and the indexer; none without a pool. With word of
+    /// every change.
+    #[must_use]
+    pub fn watch_pool_uplinks(&self) -> Vec<PoolUplink> {
         self.pool_uplinks.clone()
     }
 
@@ -434,28 +447,6 @@ async fn start_blocks(
     Ok((Some(Arc::new(blocks)), socket))
 }
 
-/// Serves the agent's port and socket, if it is to have them.
-async fn serve_local(
-    (address, guard): (Option<SocketAddr>, Guard),
-    (offered, socket): (Offered, Option<SocketFile>),
-    tasks: &mut Tasks,
-) -> Result<(Option<SocketAddr>, PortMetrics), AgentError> {
-    let metrics = PortMetrics::default();
-    if let (Some(socket), Some(blocks)) = (socket, offered.blocks.clone()) {
-        tracing::info!(path = %socket.path().display(), "blocks are served here, too");
-        let serving = serve_socket(socket, blocks, metrics.clone());
-        tasks.spawn("blocks socket", async { Ok(serving.await?) });
-    }
-    if let Some(blocks) = offered.blocks.clone().filter(|blocks| blocks.has_peer_port()) {
-        tasks.spawn("blocks peers", blocks.serve_peers());
-    }
-    let Some(address) = address else { return Ok((None, metrics)) };
-    let (listener, bound) = listen(address).await?;
-    let serving = serve((listener, guard), offered, metrics.clone());
-    tasks.spawn("gRPC port", async { Ok(serving.await?) });
-    Ok((Some(bound), metrics))
-}
-
 fn start_uplink(
     feed: &Arc<Feed>,
     config: UplinkConfig,
@@ -465,15 +456,6 @@ fn start_uplink(
     let (status, receiver) = watch::channel(UplinkStatus::new(feed.status().incarnation));
     tasks.spawn("uplink", run_uplink(Arc::clone(feed), config, status, stop.clone()));
     receiver
-}
-
-async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), AgentError> {
-    let bound = async {
-        let listener = TcpListener::bind(address).await?;
-        let bound = listener.local_addr()?;
-        Ok((listener, bound))
-    };
-    bound.await.map_err(|error| AgentError::Listen { address, error })
 }
 
 /// The registration with the address of the agent's own port, unless it names another one.

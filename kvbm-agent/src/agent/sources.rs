@@ -1,7 +1,8 @@
 use super::AgentError;
+use super::pool::Pools;
 use crate::blocks::Blocks;
 use crate::ingest::{EventIngestService, IngestConfig, Refusals};
-use crate::relay::{Relay, RelayConfig, common};
+use crate::relay::{EnginePool, Relay, RelayConfig, common};
 use kvasir_feed::disk::PersistedSources;
 use kvasir_feed::feed::Feed;
 use kvasir_feed::hub::{Hub, HubConfig};
@@ -31,15 +32,17 @@ pub(super) struct Sources {
 /// Opens the sources of an agent, and starts its relays.
 pub(super) fn start(
     (feed, persisted): (&Arc<Feed>, PersistedSources),
-    (config, blocks, pool): (SourcesConfig, Option<&Arc<Blocks>>, Option<&Arc<Feed>>),
+    (config, blocks, pools): (SourcesConfig, Option<&Arc<Blocks>>, &Pools),
     tasks: &mut Tasks,
     stop: &CancellationToken,
 ) -> Result<Sources, AgentError> {
     let hub = Arc::new(Hub::resume(Arc::clone(feed), config.hub, persisted)?);
     let patience = patience(&config);
-    let relays = config.relays.into_iter().map(|relay| Relay::open(&hub, relay));
+    let pool = pools.engine.clone().map(|pool| EnginePool { feed: pool, worker: Arc::clone(feed) });
+    let relays = config.relays.into_iter().map(|relay| Relay::open(&hub, relay, pool.clone()));
     let relays = relays.collect::<Result<Vec<_>, _>>()?;
-    let of_blocks = blocks.map(|blocks| blocks.open_source(&hub, pool)).transpose()?;
+    let of_blocks = blocks.map(|blocks| blocks.open_source(&hub, pools.volume.as_ref()));
+    let of_blocks = of_blocks.transpose()?;
     let ingest = config
         .ingest
         .map(|config| Arc::new(EventIngestService::new(Arc::clone(&hub), config, stop.clone())));

@@ -33,6 +33,10 @@ impl Collector for AgentMetrics {
             alone(journal.inventory_bytes),
         )?;
 
+        if let Some(pool) = &self.0.engine_pool {
+            let help = "Names held in the store of engine-pool";
+            gauge(to, "engine_pool_held_blocks", help, alone(pool.status().held_blocks))?;
+        }
         self.encode_sources(to)?;
         self.encode_refusals(to)?;
         if let Some(scraped) = &self.0.scraped {
@@ -93,6 +97,12 @@ impl AgentMetrics {
         let expired = each(|at| at.counts.expired);
         let help = "Blocks of a source whose time to live on their medium was over";
         counter(to, "source_expired_blocks", help, expired)?;
+        let of_pool = each(|at| at.counts.pool_operations);
+        let help = "Block operations of a source in the store of engine-pool";
+        counter(to, "source_pool_operations", help, of_pool)?;
+        let unknown = each(|at| at.counts.pool_unknown);
+        let help = "Blocks in that store of which only names came, and nothing else is known: not published";
+        counter(to, "source_pool_unknown_blocks", help, unknown)?;
         let drops = reports.iter().flat_map(|at| {
             let source = at.name.clone();
             at.counts.drops.iter().map(move |(reason, count)| {

@@ -48,7 +48,7 @@ pub async fn run(config: Config, signal: impl Future<Output = ()>) -> Result<(),
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let indexers = (config.agent.indexers.clone(), config.agent.pool_indexers.clone());
+    let indexers = config.agent.indexers.clone();
     let has_disk = config.agent.journal_dir.is_some();
     let mut agent = Agent::start(config.agent).await?;
     let mut registry = new_registry();

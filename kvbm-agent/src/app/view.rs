@@ -2,6 +2,7 @@ use crate::agent::Agent;
 use crate::broker::BrokerStatus;
 use crate::ingest::Refusals;
 use crate::load::scrape::ScrapeStatus;
+use kvasir_feed::feed::Feed;
 use kvasir_feed::hub::{Hub, SourceReport};
 use kvasir_feed::uplink::UplinkStatus;
 use kvasir_proto::types::SourceState;
@@ -13,8 +14,10 @@ use tokio::sync::watch;
 pub(super) struct View {
     pub(super) hub: Arc<Hub>,
     pub(super) indexers: Vec<(String, watch::Receiver<UplinkStatus>)>,
-    /// Ways of the volume's pool; none without a volume.
-    pool: Vec<(String, watch::Receiver<UplinkStatus>)>,
+    /// Ways of the pools; none without any.
+    pools: Vec<(String, watch::Receiver<UplinkStatus>)>,
+    /// The stream of the store that engines share, if there is one.
+    pub(super) engine_pool: Option<Arc<Feed>>,
     pub(super) broker: Option<watch::Receiver<BrokerStatus>>,
     pub(super) scraped: Option<watch::Receiver<ScrapeStatus>>,
     pub(super) refusals: Option<Arc<Refusals>>,
@@ -23,17 +26,16 @@ pub(super) struct View {
 }
 
 impl View {
-    /// Of an agent that feeds these indexers, and those of other shards with its pool.
-    pub(super) fn of(
-        agent: &Agent,
-        (indexers, others): (Vec<String>, Vec<String>),
-        has_disk: bool,
-    ) -> Self {
-        let everywhere = indexers.iter().chain(&others).map(|url| format!("{url}, of the volume"));
+    /// Of an agent that feeds these indexers.
+    pub(super) fn of(agent: &Agent, indexers: Vec<String>, has_disk: bool) -> Self {
+        let of_pools = agent.watch_pool_uplinks().into_iter();
+        let of_pools =
+            of_pools.map(|((pool, url), status)| (format!("{url}, of pool {pool}"), status));
         Self {
             hub: Arc::clone(agent.hub()),
-            pool: everywhere.zip(agent.watch_pool_uplinks()).collect(),
+            pools: of_pools.collect(),
             indexers: indexers.into_iter().zip(agent.watch_uplinks()).collect(),
+            engine_pool: agent.engine_pool().map(Arc::clone),
             broker: agent.watch_broker(),
             scraped: agent.watch_scraped(),
             refusals: agent.refusals().map(Arc::clone),
@@ -44,7 +46,7 @@ impl View {
     /// Problems, a line each. None of them stops the agent from accepting events.
     pub(super) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        for (indexer, status) in self.indexers.iter().chain(&self.pool) {
+        for (indexer, status) in self.indexers.iter().chain(&self.pools) {
             let status = status.borrow();
             problems.extend(of_way(indexer, status.connected, status.error.as_deref()));
         }
@@ -54,11 +56,9 @@ impl View {
         }
         problems.extend(self.hub.reports().iter().filter_map(of_source));
         if self.has_disk {
-            let status = self.hub.feed().disk().map(|disk| disk.status());
-            match status.map(|status| status.error) {
-                None => problems.push("journal-dir: not used; the log has the reason".to_owned()),
-                Some(error) => problems.extend(error.map(|error| format!("journal-dir: {error}"))),
-            }
+            let feeds = [(self.hub.feed(), "journal-dir")].into_iter();
+            let of_pool = self.engine_pool.iter().map(|pool| (pool, "journal-dir of engine-pool"));
+            problems.extend(feeds.chain(of_pool).filter_map(|(feed, of)| of_journal(feed, of)));
         }
         let error = self.scraped.as_ref().and_then(|status| status.borrow().error.clone());
         problems.extend(error.map(|error| format!("metrics-url: {error}")));
@@ -72,6 +72,14 @@ fn of_way(to: &str, is_up: bool, error: Option<&str>) -> Option<String> {
         (_, Some(error)) => Some(format!("uplink {to}: {error}")),
         (false, None) => Some(format!("uplink {to}: not open yet")),
         (true, None) => None,
+    }
+}
+
+/// What is not well with a journal on disk.
+fn of_journal(feed: &Feed, of: &str) -> Option<String> {
+    match feed.disk().map(|disk| disk.status().error) {
+        None => Some(format!("{of}: not used; the log has the reason")),
+        Some(error) => error.map(|error| format!("{of}: {error}")),
     }
 }
 

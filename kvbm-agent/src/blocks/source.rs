@@ -49,8 +49,7 @@ impl Stream {
     const fn tier(self, tier: BlockTier) -> Option<Tier> {
         match (self, tier) {
             (Self::Worker, tier) => tier.of_worker(),
-            // A pool has no tiers: any would do.
-            (Self::Pool, BlockTier::Volume) => Some(Tier::Disk),
+            (Self::Pool, BlockTier::Volume) => Some(Tier::OF_POOL),
             (Self::Pool, BlockTier::Device | BlockTier::Host | BlockTier::Disk) => None,
         }
     }
@@ -159,16 +158,7 @@ fn store(published: &mut Vec<KvEvent>, tier: Tier, identity: &BlockIdentity) {
     let name = |sequence: u64| BlockName(sequence);
     let parent = identity.parent.map(|parent| name(parent.0));
     let block = StoredBlock { name: name(identity.sequence.0), local: identity.local };
-    if let Some(KvEvent::Stored { tier: at, blocks, .. }) = published.last_mut()
-        && *at == tier
-        && parent.is_some()
-        && blocks.last().map(|last| last.name) == parent
-        && blocks.len() < EVENT_BLOCKS_MAX
-    {
-        blocks.push(block);
-        return;
-    }
-    published.push(KvEvent::Stored { parent, tier, blocks: vec![block] });
+    KvEvent::push_stored(published, parent, tier, block);
 }
 
 fn remove(published: &mut Vec<KvEvent>, tier: Tier, identity: &BlockIdentity) {

@@ -9,7 +9,7 @@ use crate::load::{LoadConfig, LoadError, Totals};
 use crate::relay::{RelayConfig, RelayError};
 use crate::service::ServiceConfig;
 use crate::zmq::{TOPIC_BYTES_MAX, ZmqConfig};
-use kvasir_engine::normalise::tier_of_medium;
+use kvasir_engine::normalise::{is_pool_medium, tier_of_medium};
 use kvasir_feed::feed::{SourceConfig, new_incarnation};
 use kvasir_feed::hub::{BATCH_BLOCKS_MAX, BATCH_INTERVAL_MAX, BatchingConfig, HubConfig};
 use kvasir_feed::journal::JournalConfig;
@@ -66,7 +66,9 @@ impl Config {
         let mut registration = registration(options)?;
         let of_blocks = blocks(options, &registration, &process)?;
         add_block_labels(&mut registration, of_blocks.as_ref());
-        registration.pools.extend(pool(of_blocks.as_ref())?);
+        let volume = pool(of_blocks.as_ref())?;
+        let engine_pool = engine_pool(options, volume.as_ref())?;
+        registration.pools.extend(volume.into_iter().chain(engine_pool.clone()));
         let indexers = checked("indexers", &options.indexers, INDEXERS_MAX, &process.dialer)?;
         let pool_indexers =
             checked("pool-indexers", &options.pool_indexers, POOL_INDEXERS_MAX, &process.dialer)?;
@@ -77,7 +79,8 @@ impl Config {
             return Err(ConfigError::invalid("indexers", why));
         }
         let warnings = out_of_reach(process.listen, &registration, &indexers).into_iter();
-        let warnings = warnings.chain(unpublished(&registration, &indexers)).collect();
+        let warnings = warnings.chain(unpublished(&registration, &indexers));
+        let warnings = warnings.chain(without_replay(options)).collect();
         let copy_mode = registration.copy_mode;
         let by_broker = || Registration {
             local_indexer: Some(LOCAL_INDEXER_BY_BROKER.to_owned()),
@@ -102,6 +105,7 @@ impl Config {
             sources: sources(options, &registration)?,
             blocks: of_blocks,
             indexers,
+            engine_pool,
             pool_indexers,
             dialer: process.dialer,
             broker,
@@ -220,9 +224,13 @@ fn medium_ttls(options: &Options) -> Result<Vec<(String, Duration)>, ConfigError
     let read = |text: &String| {
         let pair = text.split_once('=');
         let (medium, ttl) = pair.ok_or_else(|| invalid(format!("{text:?} is no medium=time")))?;
-        if tier_of_medium(medium).is_none() {
-            let why =
-                format!("{medium:?} is no medium of a worker's own memory, such as CPU or DISK");
+        let is_in_pool = options.engine_pool.is_some() && is_pool_medium(medium);
+        if tier_of_medium(medium).is_none() && !is_in_pool {
+            let why = if is_pool_medium(medium) {
+                format!("{medium:?} is the medium of a shared store: set engine-pool")
+            } else {
+                format!("{medium:?} is no medium of a worker's own memory, such as CPU or DISK")
+            };
             return Err(invalid(why));
         }
         let ttl: Span = ttl.parse().map_err(invalid)?;
@@ -320,6 +328,39 @@ fn pool(blocks: Option<&BlocksConfig>) -> Result<Option<WorkerId>, ConfigError> 
         ConfigError::invalid("storage-volume-name", why)
     };
     blocks.map_or(Ok(None), BlocksConfig::pool).map_err(refused)
+}
+
+/// The pool of the store that the engines of this and other workers share.
+fn engine_pool(
+    options: &Options,
+    volume: Option<&WorkerId>,
+) -> Result<Option<WorkerId>, ConfigError> {
+    const FIELD: &str = "engine-pool";
+    let Some(id) = &options.engine_pool else { return Ok(None) };
+    if options.source.is_empty() {
+        let why =
+            "needs a source: only an engine's own publisher announces blocks of a shared store";
+        return Err(ConfigError::invalid(FIELD, why));
+    }
+    let id = WorkerId::new(id).map_err(|error| ConfigError::invalid(FIELD, error.to_string()))?;
+    let is_worker = options.worker_id.as_deref() == Some(id.as_str());
+    if is_worker || volume == Some(&id) {
+        let other = if is_worker { "worker-id" } else { "the pool of blocks-volume" };
+        let why = format!("is also {other}: the index needs an id of its own for the store");
+        return Err(ConfigError::invalid(FIELD, why));
+    }
+    Ok(Some(id))
+}
+
+/// Warns of an engine whose restart would count as a loss in its pool.
+fn without_replay(options: &Options) -> Option<String> {
+    options.engine_pool.as_ref()?;
+    let source = options.source.iter().find(|source| source.replay.is_none())?;
+    let endpoint = &source.endpoint;
+    Some(format!(
+        "engine-pool: source {endpoint} has no replay: after a reconnect events may be missing, and the agent then drops \
+         what it has announced for the pool. Add replay= if the engine has a replay socket"
+    ))
 }
 
 /// The block manager, which is one more source.

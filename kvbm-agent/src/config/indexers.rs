@@ -28,7 +28,7 @@ pub(super) fn checked(
     Ok(indexers)
 }
 
-/// Checks that no address of `pool-indexers` is also in `indexers`, and that a volume is configured.
+/// Checks that no address of `pool-indexers` is also in `indexers`, and that a pool is configured.
 pub(super) fn check_pool_indexers(
     registration: &Registration,
     indexers: &[String],
@@ -37,21 +37,23 @@ pub(super) fn check_pool_indexers(
     const FIELD: &str = "pool-indexers";
     if let Some(both) = pool_indexers.iter().find(|url| indexers.contains(url)) {
         let why = format!(
-            "{both:?} is also in indexers, and those receive the volume's contents already: remove it here"
+            "{both:?} is also in indexers, and those receive the contents of pools already: remove it here"
         );
         return Err(ConfigError::invalid(FIELD, why));
     }
     if !pool_indexers.is_empty() && registration.pools.is_empty() {
-        let why = "is set without blocks-volume: there is nothing to publish to them";
+        let why =
+            "is set without blocks-volume or engine-pool: there is nothing to publish to them";
         return Err(ConfigError::invalid(FIELD, why));
     }
     Ok(())
 }
 
-/// Says that nobody is told of the volume.
+/// Says that nobody is told of the pools.
 pub(super) fn unpublished(registration: &Registration, indexers: &[String]) -> Option<String> {
     (indexers.is_empty() && !registration.pools.is_empty()).then(|| {
-        "indexers: none is given, and what is in blocks-volume is published to these only: no index will know of it"
+        "indexers: none is given, and what is in blocks-volume and engine-pool is published to these only: no index will \
+         know of it"
             .to_owned()
     })
 }

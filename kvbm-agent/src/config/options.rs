@@ -84,13 +84,18 @@ pub struct Options {
     /// its first source to its last. Else each rank is one source's
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = false)]
     pub consolidate: bool,
+    /// Id of the pool for blocks that the engine announces with medium EXTERNAL or OBJ, or locality REMOTE: those in a
+    /// store that several engines share. Give the agents of all these engines the same id; without one, such blocks are
+    /// not published
+    #[arg(long, value_name = "ID")]
+    pub engine_pool: Option<String>,
     /// Indexes to feed, such as http://127.0.0.1:50051, with commas between them: the replicas of the
     /// worker's shard
     #[arg(long, value_name = "URLS", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub indexers: Vec<String>,
-    /// Indexes of the other shards, as indexers: what is in blocks-volume is published to them, too, because workers of
-    /// all shards can load it
+    /// Indexes of the other shards, as indexers: what is in blocks-volume and engine-pool is published to them, too,
+    /// because workers of all shards can load it
     #[arg(long, value_name = "URLS", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pool_indexers: Vec<String>,

@@ -2,6 +2,7 @@ use super::*;
 use crate::agent::AgentConfig;
 use crate::load::scrape::ScrapedEngine;
 use kvasir_proto::convert::Role;
+use kvasir_proto::types::WorkerId;
 use std::time::Duration;
 
 const FEW: [&str; 4] =
@@ -254,6 +255,47 @@ fn a_journal_on_disk_may_be_of_several_sources_and_lets_nothing_wait() {
     assert!(consolidated.journal_dir.is_some() && consolidated.sources.hub.consolidate);
     let refused = refusal(&["--batch-interval=1s", "--journal-dir=/j"]);
     assert!(refused.starts_with("batch-interval: does not go with journal-dir: "), "{refused}");
+}
+
+#[test]
+fn a_store_that_engines_share_is_a_pool_with_a_name() {
+    let source = "--source=endpoint=tcp://e:1,replay=tcp://e:2";
+    let pools = |config: &Config| {
+        let registration = config.agent.registration.as_ref().expect("it registers itself");
+        registration.pools.iter().map(|id| id.as_str().to_owned()).collect::<Vec<_>>()
+    };
+    let without = config(&[source]);
+    assert_eq!((pools(&without), &without.agent.engine_pool), (Vec::new(), &None));
+    let named = config(&[source, "--engine-pool=store", "--medium-ttl=obj=1h"]);
+    assert_eq!(named.agent.engine_pool.as_ref().map(WorkerId::as_str), Some("store"));
+    assert_eq!((pools(&named), named.warnings.len()), (vec!["store".to_owned()], 0));
+    let elsewhere = config(&[source, "--engine-pool=store", "--pool-indexers=http://h:1"]);
+    assert_eq!(elsewhere.agent.pool_indexers, ["http://h:1"]);
+    let unsure = config(&["--source=endpoint=tcp://e:1", "--engine-pool=store"]);
+    let [warning] = &unsure.warnings[..] else { panic!("no warning") };
+    assert!(warning.starts_with("engine-pool: source tcp://e:1 has no replay: "), "{warning}");
+    for (arguments, expected) in [
+        (
+            &["--engine-pool=store"][..],
+            "engine-pool: needs a source: only an engine's own publisher announces blocks of a shared store",
+        ),
+        (
+            &[source, "--engine-pool=w"],
+            "engine-pool: is also worker-id: the index needs an id of its own for the store",
+        ),
+        (
+            &[source, "--medium-ttl=EXTERNAL=1h"],
+            "medium-ttl: \"EXTERNAL\" is the medium of a shared store: set engine-pool",
+        ),
+        (
+            &[source, "--pool-indexers=http://h:1"],
+            "pool-indexers: is set without blocks-volume or engine-pool: there is nothing to publish to them",
+        ),
+    ] {
+        assert_eq!(refusal(arguments), expected);
+    }
+    let refused = refusal(&[source, "--engine-pool="]);
+    assert!(refused.starts_with("engine-pool: "), "{refused}");
 }
 
 #[test]

@@ -84,7 +84,7 @@ impl RelayConfig {
     }
 
     /// The link that this asks for.
-    pub(super) fn link(self, block_size: u32) -> Result<LinkConfig, RelayError> {
+    pub(super) fn link(self, block_size: u32, has_pool: bool) -> Result<LinkConfig, RelayError> {
         let (attach, replay) = self.sockets()?;
         let mut hasher = DefaultHasher::new();
         self.endpoint.hash(&mut hasher);
@@ -99,6 +99,7 @@ impl RelayConfig {
                 default_rank: self.rank,
                 lora_names: self.lora_names,
                 medium_ttls: self.medium_ttls,
+                has_pool,
             },
             sequencing: SequencerConfig {
                 loss_policy: LossPolicy::Clear,

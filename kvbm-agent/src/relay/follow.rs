@@ -1,4 +1,4 @@
-use super::{RelayConfig, RelayError};
+use super::{EnginePool, RelayConfig, RelayError};
 use futures::FutureExt;
 use kvasir_engine::expiry::Expired;
 use kvasir_engine::link::{self, Common, LinkConfig, SourceCommand};
@@ -36,6 +36,8 @@ pub struct Relay {
 #[derive(Debug)]
 struct HubSink {
     inlet: Inlet,
+    /// Where blocks of a store that workers share go, if it is a pool.
+    pool: Option<EnginePool>,
     /// An incarnation has begun that has published nothing yet.
     fresh: bool,
 }
@@ -45,13 +47,17 @@ impl Relay {
     ///
     /// # Errors
     /// If a socket cannot be used, or the agent takes no such source.
-    pub fn open(hub: &Arc<Hub>, config: RelayConfig) -> Result<Self, RelayError> {
+    pub fn open(
+        hub: &Arc<Hub>,
+        config: RelayConfig,
+        pool: Option<EnginePool>,
+    ) -> Result<Self, RelayError> {
         let (name, copy_mode) = (config.endpoint.clone(), config.copy_mode);
-        let config = config.link(hub.feed().block_size())?;
+        let config = config.link(hub.feed().block_size(), pool.is_some())?;
         let inlet = hub.open_persisted(&name, copy_mode, SourceKind::Relay)?;
         let resume = inlet.pending().map(|persisted| persisted.status());
         let fresh = resume.is_none();
-        Ok(Self { config, resume, sink: HubSink { inlet, fresh } })
+        Ok(Self { config, resume, sink: HubSink { inlet, pool, fresh } })
     }
 
     /// Follows the engine until cancelled; then what it held stays in the agent's stream. A panic, which
@@ -70,6 +76,7 @@ impl Relay {
             }
             tracing::error!(source = self.sink.inlet.name(), "the link failed: it is reset");
             self.sink.fresh = true;
+            self.sink.clear_pool();
             self.sink.inlet.clear();
             self.sink.inlet.show(SourceStatus::default());
             select! {
@@ -107,10 +114,17 @@ impl HubSink {
 
     fn take(&mut self, command: SourceCommand) {
         match command {
-            SourceCommand::Apply { cursor, rank, events, drops, main_group, .. } => {
+            SourceCommand::Apply {
+                cursor, rank, events, pool_events, drops, main_group, ..
+            } => {
+                // Before the position: what is published twice is the same.
+                self.publish_in_pool(rank, pool_events, &events);
                 self.apply(SourcePosition { cursor, main_group }, (rank, events), &drops);
             }
             SourceCommand::Expire(Expired { rank, event, .. }) => self.expire(rank, event),
+            SourceCommand::ExpireInPool(Expired { rank, event, .. }) => {
+                self.publish_in_pool(rank, vec![event], &[]);
+            }
             SourceCommand::Clear | SourceCommand::Expired => {
                 self.fresh = true;
                 self.inlet.clear();
@@ -119,6 +133,7 @@ impl HubSink {
                 let source = self.inlet.name();
                 tracing::warn!(source, "batches were lost: what the engine held is dropped");
                 self.inlet.count(|counts| counts.losses += 1);
+                self.clear_pool();
                 self.inlet.lose();
             }
             // No suspect block is retained.
@@ -129,6 +144,9 @@ impl HubSink {
             }
             SourceCommand::Status(status) => self.inlet.show(status),
         }
+        if let Some(pool) = &self.pool {
+            pool.update_state();
+        }
     }
 
     /// Removes blocks whose time to live is over; the engine has published nothing.
@@ -137,6 +155,29 @@ impl HubSink {
         match self.inlet.take(rank, vec![event]) {
             Ok(_taken) => self.inlet.count(|counts| counts.expired += blocks),
             Err(error) => self.inlet.count_refused(blocks, &error),
+        }
+    }
+
+    fn publish_in_pool(&self, rank: DpRank, events: Vec<KvEvent>, own: &[KvEvent]) {
+        let Some(pool) = self.pool.as_ref().filter(|_| !events.is_empty()) else { return };
+        let operations: usize = events.iter().map(KvEvent::operations).sum();
+        match pool.publish(rank, events, own) {
+            Ok(outcome) => self.inlet.count(|counts| {
+                counts.pool_operations += outcome.published;
+                counts.pool_unknown += outcome.unknown;
+            }),
+            Err(error) => {
+                self.inlet.count(|counts| counts.refused += operations as u64);
+                tracing::warn!(%error, source = self.inlet.name(), "blocks of the pool are not published");
+            }
+        }
+    }
+
+    /// Something that the engine announced was lost, perhaps a removal. Before the loss is recorded, so that a process that is
+    /// killed in between finds it again.
+    fn clear_pool(&self) {
+        if let Some(pool) = &self.pool {
+            pool.clear();
         }
     }
 
@@ -159,3 +200,7 @@ impl HubSink {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "follow_test.rs"]
+mod tests;

@@ -5,6 +5,8 @@
 
 mod config;
 mod follow;
+mod pool;
 
 pub use config::{REPLAYS_MAX, RelayConfig, RelayError, common};
 pub use follow::Relay;
+pub use pool::EnginePool;

@@ -28,6 +28,7 @@ fn normalised(payload: &[u8], engine: EngineKind) -> (DpRank, Vec<KvEvent>, u64)
         default_rank: 9,
         lora_names: HashMap::new(),
         medium_ttls: Vec::new(),
+        has_pool: false,
     };
     let out = Normaliser::new(config).normalise(decode(payload, engine).expect("a batch"));
     (out.rank, out.events, out.drops.total())

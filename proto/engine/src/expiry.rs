@@ -6,17 +6,14 @@
 //! bounded: beyond [`EXPIRING_BLOCKS_MAX`], and beyond [`EXPIRING_BYTES_MAX`] of all sources, the blocks with
 //! the nearest deadlines leave early.
 
-use crate::{
-    normalise::Normalised,
-    order::{HeldBytes, HeldShare},
-};
+use crate::order::{HeldBytes, HeldShare};
 use kvasir_proto::types::{BlockName, DpRank, KvEvent, Tier};
 use std::{
     collections::{BTreeSet, HashMap, VecDeque},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// Most blocks of one source that wait for their deadlines.
+/// Most blocks of one source that wait for their deadlines; as many again in its pool.
 pub const EXPIRING_BLOCKS_MAX: usize = 1 << 20;
 /// Most bytes that deadlines of all sources of a process take.
 pub const EXPIRING_BYTES_MAX: usize = 512 << 20;
@@ -96,14 +93,19 @@ impl Expiry {
         most / EXPIRING_BLOCK_BYTES
     }
 
-    /// Notes what a batch stores and removes, in its order; it was published `age` before `now`.
-    pub fn note(&mut self, batch: &Normalised, now: Duration, age: Duration) {
-        if self.queue.is_empty() && batch.expiring.is_empty() {
+    /// Notes what a batch stores and removes at a rank, in its order, and which of its events expire; it was
+    /// published `age` before `now`.
+    pub fn note(
+        &mut self,
+        (rank, events, expiring): (DpRank, &[KvEvent], &[(usize, Duration)]),
+        now: Duration,
+        age: Duration,
+    ) {
+        if self.queue.is_empty() && expiring.is_empty() {
             return;
         }
-        let rank = batch.rank;
-        let mut expiring = batch.expiring.iter().peekable();
-        for (at, event) in batch.events.iter().enumerate() {
+        let mut expiring = expiring.iter().peekable();
+        for (at, event) in events.iter().enumerate() {
             let held = |tier, name| TimedBlock { rank, tier, name };
             let ttl = expiring.next_if(|(event, _)| *event == at);
             let ttl = ttl.map(|&(_, ttl)| ttl.saturating_sub(age));

@@ -1,5 +1,4 @@
 use super::*;
-use crate::normalise::Drops;
 use kvasir_proto::types::{LocalHash, StoredBlock};
 use proptest::prelude::*;
 use std::{collections::BTreeMap, sync::Arc};
@@ -32,18 +31,17 @@ fn removed(tier: Tier, names: &[u64]) -> KvEvent {
     KvEvent::Removed { tier, names: names.iter().copied().map(BlockName).collect() }
 }
 
+/// A rank, what happens at it, and which events expire.
+type Batch = (DpRank, Vec<KvEvent>, Vec<(usize, Duration)>);
+
 /// A batch of these events; those with a time to live expire.
-fn batch(rank: DpRank, events: &[(KvEvent, Option<Duration>)]) -> Normalised {
+fn batch(rank: DpRank, events: &[(KvEvent, Option<Duration>)]) -> Batch {
     let expiring = events.iter().enumerate().filter_map(|(at, (_, ttl))| Some((at, (*ttl)?)));
-    Normalised {
-        rank,
-        expiring: expiring.collect(),
-        events: events.iter().map(|(event, _)| event.clone()).collect(),
-        drops: Drops::default(),
-        unreadable_events: 0,
-        first_unreadable: None,
-        unmatchable_blocks: 0,
-    }
+    (rank, events.iter().map(|(event, _)| event.clone()).collect(), expiring.collect())
+}
+
+fn note(expiry: &mut Expiry, (rank, events, expiring): &Batch, now: Duration, age: Duration) {
+    expiry.note((*rank, events, expiring), now, age);
 }
 
 fn expired(rank: DpRank, event: KvEvent, early: u64) -> Expired {
@@ -54,13 +52,13 @@ fn expired(rank: DpRank, event: KvEvent, early: u64) -> Expired {
 fn a_replay_gives_old_blocks_no_new_time() {
     let mut expiry = expiry(EXPIRING_BLOCKS_MAX);
     let host = |name| batch(0, &[(stored(Tier::Host, &[name]), Some(TTL))]);
-    expiry.note(&host(1), at(100), at(60));
-    expiry.note(&host(2), at(100), at(4));
+    note(&mut expiry, &host(1), at(100), at(60));
+    note(&mut expiry, &host(2), at(100), at(4));
     assert_eq!(expiry.next(at(100)), Some(expired(0, gone(Tier::Host, &[1]), 0)));
     assert_eq!((expiry.next(at(105)), expiry.deadline()), (None, Some(at(106))));
     // Announced again, and then once more by a replay with a slow clock.
-    expiry.note(&host(2), at(105), at(0));
-    expiry.note(&host(2), at(106), at(60));
+    note(&mut expiry, &host(2), at(105), at(0));
+    note(&mut expiry, &host(2), at(106), at(60));
     assert_eq!(expiry.deadline(), Some(at(115)));
 }
 
@@ -81,9 +79,9 @@ fn sources_share_what_deadlines_may_take() {
     let all = Arc::new(HeldBytes::new(10 * EXPIRING_BLOCK_BYTES, 8 * EXPIRING_BLOCK_BYTES));
     let [mut one, mut other] = [(); 2].map(|()| Expiry::new(HeldBytes::share(Arc::clone(&all))));
     let host = |names: &[u64]| batch(0, &[(stored(Tier::Host, names), Some(TTL))]);
-    one.note(&host(&[1, 2, 3, 4, 5, 6]), at(0), at(0));
+    note(&mut one, &host(&[1, 2, 3, 4, 5, 6]), at(0), at(0));
     assert_eq!(one.next(at(0)), None);
-    other.note(&host(&[1, 2, 3, 4, 5]), at(0), at(0));
+    note(&mut other, &host(&[1, 2, 3, 4, 5]), at(0), at(0));
     assert_eq!(other.next(at(0)), Some(expired(0, gone(Tier::Host, &[1]), 1)));
     assert_eq!((other.next(at(0)), all.bytes()), (None, 10 * EXPIRING_BLOCK_BYTES));
     one.clear();
@@ -97,7 +95,7 @@ fn a_batch_of_more_blocks_than_may_wait_is_bounded_while_it_is_read() {
     let events: Vec<_> = (0..10_u64)
         .map(|at| (stored(Tier::Host, &[4 * at, 4 * at + 1, 4 * at + 2, 4 * at + 3]), Some(TTL)))
         .collect();
-    expiry.note(&batch(0, &events), at(0), at(0));
+    note(&mut expiry, &batch(0, &events), at(0), at(0));
     assert_eq!((expiry.queue.len(), expiry.deadline()), (8, Some(at(0))));
     let first: Vec<u64> = (0..32).collect();
     assert_eq!(expiry.next(at(0)), Some(expired(0, gone(Tier::Host, &first), 32)));
@@ -112,8 +110,8 @@ fn a_batch_of_more_blocks_than_may_wait_is_bounded_while_it_is_read() {
 fn a_block_leaves_when_it_was_not_announced_for_so_long() {
     let mut expiry = expiry(EXPIRING_BLOCKS_MAX);
     let host = (stored(Tier::Host, &[1, 2]), Some(TTL));
-    expiry.note(&batch(3, &[host, (stored(Tier::Device, &[1]), None)]), at(0), at(0));
-    expiry.note(&batch(3, &[(stored_names(Tier::Host, &[2]), Some(TTL))]), at(4), at(0));
+    note(&mut expiry, &batch(3, &[host, (stored(Tier::Device, &[1]), None)]), at(0), at(0));
+    note(&mut expiry, &batch(3, &[(stored_names(Tier::Host, &[2]), Some(TTL))]), at(4), at(0));
     assert_eq!(expiry.deadline(), Some(at(10)));
     assert_eq!(expiry.next(at(9)), None);
     assert_eq!(expiry.next(at(10)), Some(expired(3, gone(Tier::Host, &[1]), 0)));
@@ -127,22 +125,23 @@ fn a_block_leaves_when_it_was_not_announced_for_so_long() {
 fn what_is_removed_otherwise_has_no_deadline() {
     let mut expiry = expiry(EXPIRING_BLOCKS_MAX);
     let all = (stored(Tier::Host, &[1, 2, 3]), Some(TTL));
-    expiry.note(&batch(0, std::slice::from_ref(&all)), at(0), at(0));
-    expiry.note(&batch(1, &[(stored(Tier::Disk, &[1]), Some(TTL))]), at(0), at(0));
-    expiry.note(
+    note(&mut expiry, &batch(0, std::slice::from_ref(&all)), at(0), at(0));
+    note(&mut expiry, &batch(1, &[(stored(Tier::Disk, &[1]), Some(TTL))]), at(0), at(0));
+    note(
+        &mut expiry,
         &batch(0, &[(gone(Tier::Host, &[1]), None), (gone(Tier::Disk, &[2]), None)]),
         at(1),
         at(0),
     );
     // Another copy may be left.
-    expiry.note(&batch(0, &[(removed(Tier::Host, &[2]), None)]), at(1), at(0));
+    note(&mut expiry, &batch(0, &[(removed(Tier::Host, &[2]), None)]), at(1), at(0));
     assert_eq!(expiry.next(at(10)), Some(expired(0, gone(Tier::Host, &[2, 3]), 0)));
     assert_eq!(expiry.next(at(10)), Some(expired(1, gone(Tier::Disk, &[1]), 0)));
     // Within one batch, in its order.
     let again = [all.clone(), (KvEvent::Cleared, None), (stored(Tier::Host, &[4]), Some(TTL))];
-    expiry.note(&batch(0, &again), at(20), at(0));
+    note(&mut expiry, &batch(0, &again), at(20), at(0));
     assert_eq!(expiry.next(at(30)), Some(expired(0, gone(Tier::Host, &[4]), 0)));
-    expiry.note(&batch(0, &[all]), at(40), at(0));
+    note(&mut expiry, &batch(0, &[all]), at(40), at(0));
     expiry.clear();
     assert_eq!((expiry.next(at(60)), expiry.deadline()), (None, None));
 }
@@ -151,10 +150,10 @@ fn what_is_removed_otherwise_has_no_deadline() {
 fn too_many_make_room_early_and_parts_are_bounded() {
     let mut expiry = expiry(EXPIRED_BLOCKS_MAX + 1);
     let names: Vec<_> = (0..EXPIRED_BLOCKS_MAX as u64 + 1).collect();
-    expiry.note(&batch(0, &[(stored(Tier::Host, &names), Some(TTL))]), at(0), at(0));
+    note(&mut expiry, &batch(0, &[(stored(Tier::Host, &names), Some(TTL))]), at(0), at(0));
     assert_eq!(expiry.next(at(1)), None);
     let late = [(stored(Tier::Host, &[90_000, 90_001]), Some(2 * TTL))];
-    expiry.note(&batch(0, &late), at(1), at(0));
+    note(&mut expiry, &batch(0, &late), at(1), at(0));
     assert_eq!(expiry.next(at(1)), Some(expired(0, gone(Tier::Host, &[0, 1]), 2)));
     assert_eq!(expiry.next(at(1)), None);
     let sizes: Vec<_> =
@@ -210,7 +209,7 @@ proptest! {
         for op in ops {
             match op {
                 Op::Note(rank, events) => {
-                    expiry.note(&batch(rank, &events), now, at(0));
+                    note(&mut expiry, &batch(rank, &events), now, at(0));
                     for (event, ttl) in events {
                         match (event, ttl) {
                             (KvEvent::Stored { tier, blocks, .. }, Some(ttl)) => {

@@ -1,4 +1,5 @@
 use super::{BlockName, LocalHash, Tier};
+use crate::limits::EVENT_BLOCKS_MAX;
 use std::fmt;
 
 /// How repeated announcements of a block count.
@@ -67,6 +68,25 @@ pub enum KvEvent {
 }
 
 impl KvEvent {
+    /// Adds a stored block to events: to the last of them, if it continues that chain and there is room.
+    pub fn push_stored(
+        events: &mut Vec<Self>,
+        parent: Option<BlockName>,
+        tier: Tier,
+        block: StoredBlock,
+    ) {
+        if let Some(Self::Stored { tier: at, blocks, .. }) = events.last_mut()
+            && *at == tier
+            && parent.is_some()
+            && blocks.last().map(|last| last.name) == parent
+            && blocks.len() < EVENT_BLOCKS_MAX
+        {
+            blocks.push(block);
+            return;
+        }
+        events.push(Self::Stored { parent, tier, blocks: vec![block] });
+    }
+
     /// Number of block operations in the event; a clear is one.
     #[must_use]
     pub fn operations(&self) -> usize {

@@ -13,6 +13,8 @@ pub enum Tier {
 impl Tier {
     /// Number of tiers.
     pub const COUNT: usize = 3;
+    /// The tier in which a pool's blocks are published: a pool has no tiers, and any would do.
+    pub const OF_POOL: Self = Self::Disk;
     /// All tiers, nearest first.
     pub const ALL: [Self; Self::COUNT] = [Self::Device, Self::Host, Self::Disk];
 

@@ -50,6 +50,7 @@ pub fn config(indexers: Vec<String>) -> AgentConfig {
         sources: SourcesConfig::default(),
         blocks: None,
         indexers,
+        engine_pool: None,
         pool_indexers: Vec::new(),
         dialer: Dialer::default(),
         broker: None,

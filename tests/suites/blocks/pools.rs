@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use kvasir_proto::hash::bucket;
 use kvasir_proto::pb;
 use kvasir_proto::types::WorkerId;
-use kvasir_tests::client;
+use kvasir_tests::client::{self, found};
 use kvasir_tests::server::{Addresses, Server};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -52,35 +52,21 @@ async fn agent_over(volume: &str, folder: &Path, worker: &str, to: &[&str]) -> R
 }
 
 async fn find(index: &Server, locals: &[u64], shared: bool) -> Result<pb::FindMatchesResponse> {
-    let request = pb::FindMatchesRequest {
-        model: MODEL.to_owned(),
-        local_hashes: locals.to_vec(),
-        shared,
-        ..Default::default()
-    };
-    Ok(client::connect(index.addresses.grpc).await?.find_matches(request).await?.into_inner())
+    Ok(client::connect(index.addresses.grpc)
+        .await?
+        .find_matches(asked(locals, shared))
+        .await?
+        .into_inner())
 }
 
-/// For each worker of an answer: leading blocks, and those that only a pool has.
-fn found(answer: &pb::FindMatchesResponse) -> Vec<(&str, u32, u32)> {
-    let matches = answer.matches.iter();
-    matches.map(|at| (at.worker_id.as_str(), at.matched_blocks, at.pool_blocks)).collect()
+fn asked(locals: &[u64], shared: bool) -> pb::FindMatchesRequest {
+    let (model, local_hashes) = (MODEL.to_owned(), locals.to_vec());
+    pb::FindMatchesRequest { model, local_hashes, shared, ..Default::default() }
 }
 
 /// Waits until a query with `shared` finds these.
 async fn until_found(index: &Server, locals: &[u64], expected: &[(&str, u32, u32)]) -> Result<()> {
-    let waiting = async {
-        // An index that starts knows no model yet.
-        while find(index, locals, true).await.ok().as_ref().map(found).as_deref() != Some(expected)
-        {
-            sleep(LOOK).await;
-        }
-    };
-    if timeout(PATIENCE, waiting).await.is_err() {
-        let last = find(index, locals, true).await;
-        anyhow::bail!("never {expected:?}, but {last:?}");
-    }
-    Ok(())
+    client::until_found(index.addresses.grpc, &asked(locals, true), expected, PATIENCE).await
 }
 
 /// The one pool.

@@ -134,6 +134,7 @@ pub fn config(broker: &Broker, delivery: Delivery) -> AgentConfig {
         journal_dir: None,
         sources: SourcesConfig::default(),
         indexers: Vec::new(),
+        engine_pool: None,
         pool_indexers: Vec::new(),
         dialer: Dialer::default(),
         broker: Some(BrokerConfig { servers, delivery, registration, deregister: false }),

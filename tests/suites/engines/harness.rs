@@ -107,6 +107,7 @@ impl Fleet {
             sources: SourcesConfig { relays: vec![relay], ..SourcesConfig::default() },
             blocks: None,
             indexers: vec![format!("http://{}", self.server.addresses.grpc)],
+            engine_pool: None,
             pool_indexers: Vec::new(),
             dialer: Dialer::default(),
             broker: None,

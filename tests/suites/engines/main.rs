@@ -3,5 +3,6 @@
 //! several hundred MB.
 
 mod harness;
+mod pools;
 mod publishers;
 mod streams;

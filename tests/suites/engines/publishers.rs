@@ -12,18 +12,18 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 const WORKER: &str = "engine-0";
-const BLOCK_SIZE: u32 = 4;
+pub const BLOCK_SIZE: u32 = 4;
 
 /// What the two engines do differently.
 #[derive(Clone, Copy)]
-struct Subject {
-    name: &'static str,
+pub struct Subject {
+    pub name: &'static str,
     version: &'static str,
     engine: pb::Engine,
     host_medium: &'static str,
 }
 
-const SGLANG: Subject = Subject {
+pub const SGLANG: Subject = Subject {
     name: "sglang",
     version: "0.5.23",
     engine: pb::Engine::Sglang,
@@ -39,14 +39,14 @@ fn scripts() -> PathBuf {
 }
 
 /// A process that runs the engine's publisher.
-struct Publisher {
+pub struct Publisher {
     child: Child,
     commands: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
 }
 
 /// Where a publisher is to be had and where it listens.
-struct Place {
+pub struct Place {
     subject: Subject,
     python: String,
     folder: String,
@@ -55,7 +55,7 @@ struct Place {
 }
 
 impl Place {
-    async fn prepare(subject: Subject) -> Result<Self> {
+    pub async fn prepare(subject: Subject) -> Result<Self> {
         let output = Command::new("python3")
             .arg(scripts().join("setup.py"))
             .args(["--engine", subject.name, "--version", subject.version])
@@ -72,8 +72,13 @@ impl Place {
         Ok(Self { subject, python, folder, live: place::free_port()?, replay: place::free_port()? })
     }
 
+    /// Addresses of its sockets: live, replay.
+    pub fn sockets(&self) -> [String; 2] {
+        [self.live, self.replay].map(|port| format!("tcp://127.0.0.1:{port}"))
+    }
+
     /// A publisher that listens.
-    async fn publisher(&self) -> Result<Publisher> {
+    pub async fn publisher(&self) -> Result<Publisher> {
         self.publisher_at(&format!("tcp://*:{}", self.live)).await
     }
 
@@ -104,18 +109,18 @@ impl Publisher {
     }
 
     /// Publishes one batch, the `number`th from 1.
-    async fn publish(&mut self, number: u64, events: &[Value]) -> Result<()> {
+    pub async fn publish(&mut self, number: u64, events: &[Value]) -> Result<()> {
         let line = format!("{}\n", Value::from(events));
         self.commands.write_all(line.as_bytes()).await?;
         self.expect(&number.to_string()).await
     }
 
-    async fn kill(mut self) -> Result<()> {
+    pub async fn kill(mut self) -> Result<()> {
         Ok(self.child.kill().await?)
     }
 }
 
-fn stored(medium: &str, parent: Option<i64>, hashes: &[i64], tokens: &[u32]) -> Value {
+pub fn stored(medium: &str, parent: Option<i64>, hashes: &[i64], tokens: &[u32]) -> Value {
     json!({
         "type": "BlockStored", "block_hashes": hashes, "parent_block_hash": parent,
         "token_ids": tokens, "block_size": BLOCK_SIZE, "medium": medium,
@@ -123,7 +128,7 @@ fn stored(medium: &str, parent: Option<i64>, hashes: &[i64], tokens: &[u32]) -> 
     })
 }
 
-fn removed(medium: &str, hashes: &[i64]) -> Value {
+pub fn removed(medium: &str, hashes: &[i64]) -> Value {
     json!({"type": "BlockRemoved", "block_hashes": hashes, "medium": medium, "group_idx": 0})
 }
 
@@ -150,8 +155,7 @@ async fn check(subject: Subject) -> Result<()> {
     let mut publisher = place.publisher().await?;
     publisher.publish(1, &[stored("GPU", None, &[-77], first)]).await?;
     publisher.publish(2, &[stored("GPU", Some(-77), &[5], second)]).await?;
-    let sockets = |port: u16| format!("tcp://127.0.0.1:{port}");
-    let (live, replay) = (sockets(place.live), sockets(place.replay));
+    let [live, replay] = place.sockets();
     fleet.register(WORKER, subject.engine, BLOCK_SIZE, (&live, &replay)).await?;
     fleet.wait_exact(WORKER, 1).await?;
     ensure!(overlap(&mut fleet, &prompt, "", &[]).await? == 2, "two blocks from the replay");
@@ -201,8 +205,7 @@ async fn check(subject: Subject) -> Result<()> {
 async fn sglangs_own_publisher_connects_to_a_server_that_listens() -> Result<()> {
     let place = Place::prepare(SGLANG).await?;
     let mut fleet = Fleet::start().await?;
-    let live = format!("tcp://127.0.0.1:{}", place.live);
-    let replay = format!("tcp://127.0.0.1:{}", place.replay);
+    let [live, replay] = place.sockets();
     fleet.register_bound(WORKER, SGLANG.engine, BLOCK_SIZE, (&live, &replay)).await?;
     let mut publisher = place.publisher_at(&live).await?;
     let prompt: Vec<u32> = (1..9).collect();
@@ -230,8 +233,7 @@ async fn sglangs_own_publisher_through_an_agent() -> Result<()> {
     let prompt: Vec<u32> = (3_001..3_017).collect();
     let mut publisher = place.publisher().await?;
     publisher.publish(1, &[stored("GPU", None, &[-77], &prompt[..4])]).await?;
-    let sockets = |port: u16| format!("tcp://127.0.0.1:{port}");
-    let (live, replay) = (sockets(place.live), sockets(place.replay));
+    let [live, replay] = place.sockets();
     fleet.register(WORKER, SGLANG.engine, BLOCK_SIZE, (&live, &replay)).await?;
     let sockets = (&*live, &*replay);
     let mut relayed = fleet.relay(EngineKind::Sglang, BLOCK_SIZE, sockets, AGENT).await?;

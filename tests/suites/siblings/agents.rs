@@ -44,6 +44,7 @@ async fn agent(indexers: Vec<String>) -> Result<Agent> {
     Ok(Agent::start(AgentConfig {
         source,
         indexers,
+        engine_pool: None,
         pool_indexers: Vec::new(),
         dialer: Dialer::default(),
         broker: None,

@@ -72,16 +72,7 @@ impl Output {
 
     /// A block that nobody held in the tier, after `parent`.
     fn stored(&mut self, parent: Option<BlockName>, tier: Tier, block: StoredBlock) {
-        if let Some(KvEvent::Stored { tier: at, blocks, .. }) = self.events.last_mut()
-            && *at == tier
-            && parent.is_some()
-            && blocks.last().map(|last| last.name) == parent
-            && blocks.len() < EVENT_BLOCKS_MAX
-        {
-            blocks.push(block);
-            return;
-        }
-        self.events.push(KvEvent::Stored { parent, tier, blocks: vec![block] });
+        KvEvent::push_stored(&mut self.events, parent, tier, block);
     }
 
     fn stored_name(&mut self, tier: Tier, name: BlockName) {

@@ -2,6 +2,9 @@ use kvasir_proto::convert::WorkerAddress;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+/// Folder of the journal of an agent's `engine-pool`, in the folder of the agent's own.
+pub const POOL_FOLDER: &str = "pool";
+
 /// Where a journal is on disk, and whose it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskConfig {

@@ -21,7 +21,7 @@ mod persisted;
 mod store;
 mod verdict;
 
-pub use config::DiskConfig;
+pub use config::{DiskConfig, POOL_FOLDER};
 pub use error::DiskError;
 pub use figures::{DiskFigures, DiskStatus};
 pub use opened::{OpenedWith, Restored};

@@ -9,7 +9,7 @@ use crate::journal::{
 };
 use kvasir_proto::convert::{ConvertError, Heartbeat, Hello, WorkerAddress};
 use kvasir_proto::pb;
-use kvasir_proto::types::{BlockName, DpRank, Incarnation, KvEvent, SourceState, Tier};
+use kvasir_proto::types::{BlockName, DpRank, HeldBlock, Incarnation, KvEvent, SourceState, Tier};
 use parking_lot::Mutex;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -245,6 +245,11 @@ impl Feed {
     pub fn republish(&self, incarnation: Incarnation) {
         let mut journal = self.journal.lock();
         journal.republish(incarnation);
+        if let Some(disk) = &self.disk {
+            // A process that is killed between these two has nothing on disk. That is less than is held, never more.
+            disk.begin_incarnation(incarnation, journal.first());
+            disk.write(&journal.retained(), SourceChange::None);
+        }
         let head = journal.head();
         self.news.send_modify(|news| (news.incarnation, news.head) = (incarnation, head));
     }
@@ -316,6 +321,12 @@ impl Feed {
         self.journal.lock().ranks()
     }
 
+    /// The state of names at a rank, held or not; none of a rank that holds nothing. Holds the journal's lock.
+    #[must_use]
+    pub fn held(&self, rank: DpRank, names: &[BlockName]) -> Vec<HeldBlock> {
+        self.journal.lock().held(rank, names)
+    }
+
     /// Waits for a turn to copy [digests](Self::digests): hold it until the copies are sent.
     ///
     /// # Errors
@@ -343,7 +354,7 @@ impl Feed {
             }
             (journal.head(), journal.digest())
         };
-        let FeedState { state, verified_at, connected } = *self.feed_state.lock();
+        let FeedState { state, verified_at, connected } = self.feed_state();
         let verified_age = verified_at.map_or(Duration::ZERO, |at| at.elapsed());
         Some(Heartbeat { head_sequence, digest, state, verified_age, engine_away: !connected })
     }
@@ -354,6 +365,12 @@ impl Feed {
         if (before.state, before.connected) != (feed_state.state, feed_state.connected) {
             self.news.send_modify(|news| news.state = feed_state.state);
         }
+    }
+
+    /// How far the source can be trusted.
+    #[must_use]
+    pub fn feed_state(&self) -> FeedState {
+        *self.feed_state.lock()
     }
 
     /// Its state.

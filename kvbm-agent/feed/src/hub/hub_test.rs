@@ -199,6 +199,7 @@ fn the_wrong_block_size_is_named_with_the_right_one() {
         default_rank: 0,
         lora_names: HashMap::new(),
         medium_ttls: Vec::new(),
+        has_pool: false,
     });
     let stored = RawStored {
         names: vec![BlockName(1), BlockName(2)],

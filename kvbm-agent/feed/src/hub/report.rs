@@ -23,6 +23,10 @@ pub struct SourceCounts {
     pub connections_cut: u64,
     /// Blocks whose time to live was over.
     pub expired: u64,
+    /// Block operations in a store that workers share, published as the pool's.
+    pub pool_operations: u64,
+    /// Such operations that were not published: blocks of which only names came, and nothing else is known.
+    pub pool_unknown: u64,
 }
 
 impl SourceCounts {

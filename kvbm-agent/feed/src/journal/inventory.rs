@@ -322,6 +322,12 @@ impl Inventory {
         }
     }
 
+    /// What a rank holds under names, held or not.
+    pub(super) fn held(&self, rank: DpRank, names: &[BlockName]) -> Vec<HeldBlock> {
+        let Some(rank) = self.ranks.get(&rank) else { return Vec::new() };
+        names.iter().map(|&name| Self::state(&rank.names, name)).collect()
+    }
+
     /// The state of a name, held or not.
     pub(super) fn state(names: &Names, name: BlockName) -> HeldBlock {
         let gone = HeldBlock { name, parent: None, local: None, copies: [0; Tier::COUNT] };

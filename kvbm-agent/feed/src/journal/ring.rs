@@ -51,6 +51,10 @@ impl Ring {
         self.batches_max = self.batches_max.max(2 * self.batches.len());
     }
 
+    pub(super) fn all(&self) -> Vec<Arc<Batch>> {
+        self.batches.iter().map(Arc::clone).collect()
+    }
+
     fn is_next(&self, batch: &Batch) -> bool {
         self.head().is_none_or(|head| head.checked_add(1) == Some(batch.sequence()))
     }

@@ -8,7 +8,7 @@ use super::{
 };
 use kvasir_proto::digest::RankDigest;
 use kvasir_proto::limits::{BATCH_WIRE_BYTES_MAX, EVENT_BLOCKS_MAX};
-use kvasir_proto::types::{CopyMode, DpRank, Incarnation, KvEvent};
+use kvasir_proto::types::{BlockName, CopyMode, DpRank, HeldBlock, Incarnation, KvEvent};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -130,6 +130,12 @@ impl Journal {
         self.ring.head()
     }
 
+    /// The batches retained, oldest first.
+    #[must_use]
+    pub fn retained(&self) -> Vec<Arc<Batch>> {
+        self.ring.all()
+    }
+
     /// The oldest batch retained; none before the first.
     #[must_use]
     pub fn oldest(&self) -> Option<u64> {
@@ -190,6 +196,12 @@ impl Journal {
             return Err(RangeError::WrongIncarnation { present: self.incarnation });
         }
         self.ring.range(self.first, range, batches_max)
+    }
+
+    /// The state of names at a rank, held or not; none of a rank that holds nothing.
+    #[must_use]
+    pub fn held(&self, rank: DpRank, names: &[BlockName]) -> Vec<HeldBlock> {
+        self.inventory.held(rank, names)
     }
 
     /// Begins a dump of everything held, of one incarnation or of the present one.

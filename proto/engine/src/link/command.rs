@@ -13,7 +13,9 @@ pub enum SourceCommand {
         rank: DpRank,
         /// What the batch announces, in order.
         events: Vec<KvEvent>,
-        /// Block operations of the batch that are not in `events`.
+        /// What it announces of a store that workers share, in order; empty without a pool.
+        pool_events: Vec<KvEvent>,
+        /// Block operations of the batch that are in neither.
         drops: Drops,
         /// Blocks in `events` that no query can match.
         unmatchable_blocks: u64,
@@ -23,6 +25,8 @@ pub enum SourceCommand {
     /// Apply what is in no batch: blocks whose time to live is over, see
     /// [`expiry`](crate::expiry). The cursor stays.
     Expire(Expired),
+    /// The same, of the pool. What a pool holds outlives the source's incarnation, and each of its `Clear`s.
+    ExpireInPool(Expired),
     /// What follows belongs to a new incarnation: drop all that the source stored. May come twice for one
     /// restart: when it is detected, and with the first batch of the new incarnation.
     Clear,
@@ -30,7 +34,7 @@ pub enum SourceCommand {
     MarkSuspect,
     /// Drop what is still suspect.
     DropSuspects,
-    /// Events were lost: drop all that the source stored, in the same incarnation.
+    /// Events were lost: drop all that the source stored, in the same incarnation, and in the pool.
     ClearLost,
     /// Disconnected for too long: drop all that the source stored, its cursor included. The link
     /// keeps trying to connect and starts over with a [`SourceCommand::Clear`].

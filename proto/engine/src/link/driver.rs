@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     decode::decode,
-    expiry::{self, Expiry},
+    expiry::{self, Expired, Expiry},
     normalise::{Normalised, Normaliser},
     sequence::{HeldBytes, HeldShare, Input, Received, Sequencer, SequencerConfig, Step},
     zmtp::{Message, SubEvent, SubSocket},
@@ -82,6 +82,8 @@ struct Driver {
     sequencer: Sequencer<Payload>,
     normaliser: Normaliser,
     expiry: Expiry,
+    /// Of what lies in the pool.
+    pool_expiry: Expiry,
     commands: mpsc::Sender<SourceCommand>,
     outbox: VecDeque<Pending>,
     outbox_bytes: usize,
@@ -115,7 +117,8 @@ impl Driver {
             at_hand: AT_HAND_MAX,
             sequencer: Sequencer::new(sequencing, resume, Duration::ZERO),
             normaliser,
-            expiry: Expiry::new(HeldBytes::share(deadlines)),
+            expiry: Expiry::new(HeldBytes::share(Arc::clone(&deadlines))),
+            pool_expiry: Expiry::new(HeldBytes::share(deadlines)),
             commands,
             outbox: VecDeque::new(),
             outbox_bytes: 0,
@@ -171,12 +174,21 @@ impl Driver {
 
     /// Sends the next blocks whose time to live is over, if there are any.
     fn expire(&mut self) -> Result<bool, ReceiverGone> {
-        if self.expiry.deadline().is_none() {
+        if self.expiry.deadline().or(self.pool_expiry.deadline()).is_none() {
             return Ok(false);
         }
-        let Some(expired) = self.expiry.next(self.origin.elapsed()) else { return Ok(false) };
-        let bytes = expired.event.operations() * size_of::<BlockName>();
-        self.send(SourceCommand::Expire(expired), bytes)?;
+        let now = self.origin.elapsed();
+        let bytes = |expired: &Expired| expired.event.operations() * size_of::<BlockName>();
+        let (command, bytes) = if let Some(own) = self.expiry.next(now) {
+            let bytes = bytes(&own);
+            (SourceCommand::Expire(own), bytes)
+        } else if let Some(of_pool) = self.pool_expiry.next(now) {
+            let bytes = bytes(&of_pool);
+            (SourceCommand::ExpireInPool(of_pool), bytes)
+        } else {
+            return Ok(false);
+        };
+        self.send(command, bytes)?;
         Ok(true)
     }
 
@@ -216,7 +228,8 @@ impl Driver {
         let after_origin = |deadline| self.origin + deadline;
         let sequencer = self.sequencer.deadline().map(after_origin);
         let expiry = self.expiry.deadline().map(after_origin);
-        [sequencer, expiry, self.reports.deadline()]
+        let pool_expiry = self.pool_expiry.deadline().map(after_origin);
+        [sequencer, expiry, pool_expiry, self.reports.deadline()]
             .into_iter()
             .flatten()
             .min()
@@ -331,6 +344,7 @@ impl Driver {
             Step::MarkSuspect => SourceCommand::MarkSuspect,
             Step::ClearLost => {
                 self.expiry.clear();
+                self.pool_expiry.clear();
                 SourceCommand::ClearLost
             }
             Step::DropSuspects => SourceCommand::DropSuspects,
@@ -338,7 +352,7 @@ impl Driver {
         self.send(command, 0)
     }
 
-    /// Drops what was learned of the source: all that it stored goes.
+    /// Drops what was learned of the source: all that it stored goes, except what is in the pool.
     fn forget(&mut self) {
         self.normaliser.reset();
         self.expiry.clear();
@@ -371,11 +385,21 @@ impl Driver {
         if normalised.is_lossy() {
             self.sequencer.content_lost();
         }
-        self.expiry.note(&normalised, self.origin.elapsed(), age);
-        let Normalised { rank, events, drops, unmatchable_blocks, .. } = normalised;
+        let now = self.origin.elapsed();
+        let Normalised { rank, events, pool_events, drops, unmatchable_blocks, .. } = normalised;
+        self.expiry.note((rank, &events, &normalised.expiring), now, age);
+        // A pool has one rank, whichever announces.
+        self.pool_expiry.note((0, &pool_events, &normalised.pool_expiring), now, age);
         let main_group = self.normaliser.main_group();
-        let command =
-            SourceCommand::Apply { cursor, rank, events, drops, unmatchable_blocks, main_group };
+        let command = SourceCommand::Apply {
+            cursor,
+            rank,
+            events,
+            pool_events,
+            drops,
+            unmatchable_blocks,
+            main_group,
+        };
         self.send(command, payload.bytes.len())
     }
 

@@ -57,7 +57,7 @@ macro_rules! drop_reasons {
 }
 
 drop_reasons! {
-    /// The block lies in storage that is not the worker's own.
+    /// The block lies in a store that workers share, and there is no pool for it.
     Remote = Ignored "remote_ignored",
     /// The medium is not known.
     UnknownMedium = Ignored "unknown_medium",

@@ -7,7 +7,8 @@
 //! 1. names that do not cover the prefix (SGLang before 0.5.6) refuse the source;
 //! 2. only the main group counts (`place.rs`: full attention; the first such group), and what
 //!    contradicts what a group has shown before is rejected;
-//! 3. only the worker's own memory counts: locality, then medium, which gives the tier;
+//! 3. only the worker's own memory counts, and a store that workers share if there is a pool for it
+//!    (`place.rs`: locality, then medium, which gives the tier);
 //! 4. without tokens or local hashes in their place, known names get another tier
 //!    ([`KvEvent::StoredNames`]);
 //! 5. tokens must be ids, blocks complete and of the source's size, names as many as blocks;
@@ -40,7 +41,7 @@ use keys::{Adapter, KeyReader};
 use kvasir_proto::hash::local_hash;
 use kvasir_proto::types::{BlockName, DpRank, KvEvent, StoredBlock, Tier};
 use namespace::SaltedNames;
-use place::Groups;
+use place::{Groups, Location};
 use std::{collections::HashMap, iter::zip, mem::take, time::Duration};
 
 /// What is agreed with a source when it is registered.
@@ -55,8 +56,11 @@ pub struct NormaliserConfig {
     /// Names of numbered LoRA adapters, for engines that send the number only.
     pub lora_names: HashMap<u64, String>,
     /// How long blocks on a medium are held after they were last announced, for media whose connector
-    /// never removes. It applies to the whole tier of the medium: blocks are held by tier.
+    /// never removes. It applies to the whole tier of the medium, or to the pool: blocks are held by tier.
     pub medium_ttls: Vec<(String, Duration)>,
+    /// Whether there is a pool for what the engine announces of a store that workers share; without one, that is
+    /// dropped as [`DropReason::Remote`].
+    pub has_pool: bool,
 }
 
 /// One batch, normalised.
@@ -68,13 +72,17 @@ pub struct Normalised {
     pub events: Vec<KvEvent>,
     /// Which of `events` store on a medium with a time to live, in order, and that time.
     pub expiring: Vec<(usize, Duration)>,
-    /// Block operations that are not in `events`.
+    /// Events for the pool, in order. None is empty.
+    pub pool_events: Vec<KvEvent>,
+    /// As `expiring`, of these.
+    pub pool_expiring: Vec<(usize, Duration)>,
+    /// Block operations that are not in the events.
     pub drops: Drops,
     /// Events that could not be read; their operations are in `drops`.
     pub unreadable_events: u64,
     /// The first of them.
     pub first_unreadable: Option<Unreadable>,
-    /// Blocks in `events` that no query can match: their LoRA adapter has no name here, or
+    /// Blocks in the events that no query can match: their LoRA adapter has no name here, or
     /// something besides their tokens is not understood.
     pub unmatchable_blocks: u64,
 }
@@ -85,6 +93,16 @@ impl Normalised {
     #[must_use]
     pub fn is_lossy(&self) -> bool {
         self.unreadable_events > 0 || self.drops.count(DropReason::PresumedGroup) > 0
+    }
+
+    /// Adds an event that is not empty, and how long what it stores is held.
+    fn add(&mut self, location: Location, event: KvEvent, ttl: Option<Duration>) {
+        let (events, expiring) = match location {
+            Location::Worker(_) => (&mut self.events, &mut self.expiring),
+            Location::Pool => (&mut self.pool_events, &mut self.pool_expiring),
+        };
+        expiring.extend(ttl.map(|ttl| (events.len(), ttl)));
+        events.push(event);
     }
 }
 
@@ -153,6 +171,8 @@ impl Normaliser {
             rank,
             events: Vec::with_capacity(batch.events.len()),
             expiring: Vec::new(),
+            pool_events: Vec::new(),
+            pool_expiring: Vec::new(),
             drops: Drops::default(),
             unreadable_events: 0,
             first_unreadable: None,
@@ -174,9 +194,11 @@ impl Normaliser {
                 }
             }
         }
-        debug_assert!(out.events.iter().all(|event| event.operations() > 0), "no event is empty");
+        let mut all = out.events.iter().chain(&out.pool_events);
+        debug_assert!(all.all(|event| event.operations() > 0), "no event is empty");
         debug_assert!(
-            out.expiring.last().is_none_or(|(event, _)| *event < out.events.len()),
+            out.expiring.last().is_none_or(|(event, _)| *event < out.events.len())
+                && out.pool_expiring.last().is_none_or(|(at, _)| *at < out.pool_events.len()),
             "times to live belong to events"
         );
         out
@@ -186,27 +208,35 @@ impl Normaliser {
         let operations = stored.names.len();
         let medium = stored.place.medium;
         match self.stored(stored, out) {
-            Ok(event) if operations > 0 => {
-                out.expiring.extend(self.ttl(medium).map(|ttl| (out.events.len(), ttl)));
-                out.events.push(event);
+            Ok((location, event)) if operations > 0 => {
+                out.add(location, event, self.ttl(location));
             }
             Ok(_) => {}
             Err(reason) => drop_operations(reason, medium, operations, &mut out.drops),
         }
     }
 
-    /// How long blocks on a medium are held.
-    fn ttl(&self, medium: Option<&str>) -> Option<Duration> {
-        let tier = place::tier(medium).ok()?;
-        let of_tier = |(name, _): &&(String, Duration)| tier_of_medium(name) == Some(tier);
-        self.config.medium_ttls.iter().find(of_tier).map(|&(_, ttl)| ttl)
+    /// How long blocks are held there.
+    fn ttl(&self, location: Location) -> Option<Duration> {
+        let is_there =
+            |(name, _): &&(String, Duration)| Location::of_medium(Some(name)) == Ok(location);
+        self.config.medium_ttls.iter().find(is_there).map(|&(_, ttl)| ttl)
+    }
+
+    /// Where an event's blocks lie, if that counts.
+    fn location(&self, place: &Place<'_>) -> Result<Location, DropReason> {
+        let location = Location::of(place)?;
+        if location == Location::Pool && !self.config.has_pool {
+            return Err(DropReason::Remote);
+        }
+        Ok(location)
     }
 
     fn take_removed(&mut self, removed: RawRemoved<'_>, out: &mut Normalised) {
         let RawRemoved { mut names, place, remaining } = removed;
         let counts = self.check_naming().and_then(|()| self.groups.check_removed(place.group));
-        match counts.and_then(|()| own_tier(&place)) {
-            Ok(tier) => {
+        match counts.and_then(|()| self.location(&place)) {
+            Ok(location) => {
                 let counted = remaining.is_some();
                 if let Some(remaining) = remaining {
                     let all = names.len();
@@ -217,14 +247,18 @@ impl Normaliser {
                 if names.is_empty() {
                     return;
                 }
-                if !self.salted.is_idle() {
+                if let Location::Worker(tier) = location
+                    && !self.salted.is_idle()
+                {
                     names.iter().for_each(|&name| self.salted.removed(out.rank, name, tier));
                 }
-                out.events.push(if counted {
+                let tier = location.tier();
+                let event = if counted {
                     KvEvent::Gone { tier, names }
                 } else {
                     KvEvent::Removed { tier, names }
-                });
+                };
+                out.add(location, event, None);
             }
             Err(reason) => drop_operations(reason, place.medium, names.len(), &mut out.drops),
         }
@@ -234,27 +268,29 @@ impl Normaliser {
         &mut self,
         stored: RawStored<'_>,
         out: &mut Normalised,
-    ) -> Result<KvEvent, DropReason> {
+    ) -> Result<(Location, KvEvent), DropReason> {
         self.learn_naming(&stored);
         self.check_naming()?;
         self.groups.check_stored(&stored.place)?;
-        let tier = own_tier(&stored.place)?;
+        let location = self.location(&stored.place)?;
         let RawTokens::Ids(ids_le) = &stored.tokens else {
             return Err(DropReason::EaglePairs);
         };
         if ids_le.is_empty() {
-            return self.stored_without_tokens(stored, tier, out);
+            let event = self.stored_without_tokens(stored, location, out)?;
+            return Ok((location, event));
         }
         self.check_blocks(&stored, ids_le, &mut out.drops)?;
-        let blocks = self.hash_blocks(&stored, ids_le, tier, out);
-        Ok(KvEvent::Stored { parent: stored.parent, tier, blocks })
+        let blocks = self.hash_blocks(&stored, ids_le, location, out);
+        let (parent, tier) = (stored.parent, location.tier());
+        Ok((location, KvEvent::Stored { parent, tier, blocks }))
     }
 
     /// Blocks of which only names came, or names and local hashes.
     fn stored_without_tokens(
         &mut self,
         stored: RawStored<'_>,
-        tier: Tier,
+        location: Location,
         out: &mut Normalised,
     ) -> Result<KvEvent, DropReason> {
         if let Some(locals) = &stored.local_hashes {
@@ -264,9 +300,12 @@ impl Normaliser {
             }
         }
         let names = stored.names;
-        if !self.salted.is_idle() {
+        if let Location::Worker(tier) = location
+            && !self.salted.is_idle()
+        {
             names.iter().for_each(|&name| self.salted.stored_name(out.rank, name, tier));
         }
+        let tier = location.tier();
         let Some(locals) = stored.local_hashes else {
             return Ok(KvEvent::StoredNames { tier, names });
         };
@@ -344,7 +383,7 @@ impl Normaliser {
         &mut self,
         stored: &RawStored<'_>,
         ids_le: &[u8],
-        tier: Tier,
+        location: Location,
         out: &mut Normalised,
     ) -> Vec<StoredBlock> {
         let adapter = Adapter::of(stored, &self.config.lora_names);
@@ -359,7 +398,10 @@ impl Normaliser {
             namespace = own
                 .or_else(|| self.remembered(out.rank, name, parent, &adapter))
                 .unwrap_or(namespace);
-            self.salted.stored(out.rank, name, namespace, tier);
+            // What is in a pool stays there: names of its salted blocks would only ever become more.
+            if let Location::Worker(tier) = location {
+                self.salted.stored(out.rank, name, namespace, tier);
+            }
             out.unmatchable_blocks += u64::from(!namespace.matchable);
             blocks.push(StoredBlock {
                 name,
@@ -392,13 +434,16 @@ impl Normaliser {
 /// The tier of a medium of the worker's own memory, by the name that engines give it.
 #[must_use]
 pub fn tier_of_medium(medium: &str) -> Option<Tier> {
-    place::tier(Some(medium)).ok()
+    match Location::of_medium(Some(medium)).ok()? {
+        Location::Worker(tier) => Some(tier),
+        Location::Pool => None,
+    }
 }
 
-/// The tier an event is about, if that is the worker's own memory.
-fn own_tier(place: &Place<'_>) -> Result<Tier, DropReason> {
-    place::local(place.locality)?;
-    place::tier(place.medium)
+/// Whether a medium, by the name that engines give it, is a store that workers share.
+#[must_use]
+pub fn is_pool_medium(medium: &str) -> bool {
+    Location::of_medium(Some(medium)) == Ok(Location::Pool)
 }
 
 fn drop_operations(reason: DropReason, medium: Option<&str>, operations: usize, drops: &mut Drops) {

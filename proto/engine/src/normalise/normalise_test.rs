@@ -13,6 +13,7 @@ pub(super) fn config(engine: EngineKind) -> NormaliserConfig {
         default_rank: 0,
         lora_names,
         medium_ttls: Vec::new(),
+        has_pool: false,
     }
 }
 
@@ -142,6 +143,57 @@ fn only_local_blocks_count() {
     check(Some("REMOTE"), Some(DropReason::Remote));
     check(Some("Remote"), Some(DropReason::Remote));
     check(Some("MOON"), Some(DropReason::UnknownLocality));
+}
+
+/// With a pool, what lies in a shared store is the pool's and nothing of the worker's.
+#[test]
+fn blocks_of_a_shared_store_are_for_the_pool() {
+    let ttl = Duration::from_secs(9);
+    let with_pool = || {
+        let medium_ttls = vec![("external".to_owned(), ttl)];
+        Normaliser::new(NormaliserConfig {
+            has_pool: true,
+            medium_ttls,
+            ..config(EngineKind::Vllm)
+        })
+    };
+    let remote = |medium| Place { medium, locality: Some("REMOTE"), ..Place::default() };
+    let on = |medium| Place { medium: Some(medium), ..Place::default() };
+    for place in [on("EXTERNAL"), on("obj"), remote(None), remote(Some("CPU")), remote(Some("?"))] {
+        let mut normaliser = with_pool();
+        let out = store(&mut normaliser, RawStored { place, ..stored(Some(4), &[1, 2]) });
+        let [KvEvent::Stored { parent, tier, blocks }] = &out.pool_events[..] else {
+            panic!("{place:?}: {out:?}")
+        };
+        assert_eq!((*parent, *tier, blocks.len()), (Some(BlockName(4)), Tier::OF_POOL, 2));
+        assert_eq!((&out.events[..], out.drops.total()), (&[][..], 0), "{place:?}");
+        assert_eq!(out.pool_expiring, [(0, ttl)], "whatever the medium is called");
+        let out = remove(&mut normaliser, RawRemoved { place, ..removed(&[1]) });
+        let names = vec![BlockName(1)];
+        assert_eq!(out.pool_events, [KvEvent::Removed { tier: Tier::OF_POOL, names }]);
+        assert_eq!((&out.events[..], out.drops.total()), (&[][..], 0), "{place:?}");
+    }
+    // A clear is of the worker's own blocks.
+    let out = normalise_of_rank(&mut with_pool(), None, RawEvent::Cleared);
+    assert_eq!((&out.events[..], &out.pool_events[..]), (&[KvEvent::Cleared][..], &[][..]));
+    let out = store(&mut with_pool(), RawStored { place: on("TAPE"), ..stored(None, &[1]) });
+    assert_eq!(reasons(&out), [(DropReason::UnknownMedium, 1)]);
+}
+
+/// A block in a shared store has the salt of the same block, and of its parent, in the engine's memory.
+#[test]
+fn a_salted_block_is_salted_in_the_pool_as_well() {
+    let external = Place { medium: Some("EXTERNAL"), ..Place::default() };
+    let mut normaliser = salted();
+    normaliser.config.has_pool = true;
+    let in_pool = |names: &[u64], parent| RawStored { place: external, ..stored(parent, names) };
+    let out = store(&mut normaliser, in_pool(&[2, 3], Some(1)));
+    let [KvEvent::Stored { blocks, .. }] = &out.pool_events[..] else { panic!("{out:?}") };
+    let locals: Vec<_> = blocks.iter().map(|block| block.local).collect();
+    assert_eq!(locals, queried(&[1, 2, 3], "", "s")[1..]);
+    // Stores rarely announce what they evict: what is remembered ends with the engine's own removal.
+    remove(&mut normaliser, removed(&[1, 2, 3]));
+    assert!(normaliser.salted.is_idle());
 }
 
 #[test]

@@ -9,37 +9,58 @@ use std::collections::{HashMap, HashSet};
 /// event that does not state its kind counts as another group's, or as the main group's if 0.
 pub(super) const GROUPS_MAX: usize = 256;
 
-/// Tier of a medium, in any letter case.
-pub(super) fn tier(medium: Option<&str>) -> Result<Tier, DropReason> {
-    const MEDIA: [(&str, Result<Tier, DropReason>); 13] = [
-        ("", Ok(Tier::Device)),
-        ("GPU", Ok(Tier::Device)),
-        ("DEVICE", Ok(Tier::Device)),
-        ("CPU", Ok(Tier::Host)),
-        ("CPU_PINNED", Ok(Tier::Host)),
-        ("CPU_TIER1", Ok(Tier::Host)),
-        ("CPU_TIER2", Ok(Tier::Disk)),
-        ("DISK", Ok(Tier::Disk)),
-        ("NVME", Ok(Tier::Disk)),
-        ("STORAGE", Ok(Tier::Disk)),
-        ("FS", Ok(Tier::Disk)),
-        ("EXTERNAL", Err(DropReason::Remote)),
-        ("OBJ", Err(DropReason::Remote)),
-    ];
-    let medium = medium.unwrap_or_default();
-    MEDIA
-        .into_iter()
-        .find(|(name, _)| name.eq_ignore_ascii_case(medium))
-        .map_or(Err(DropReason::UnknownMedium), |(_, tier)| tier)
+/// Whose memory a block is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Location {
+    /// The worker's own, in this tier.
+    Worker(Tier),
+    /// A store that several workers share.
+    Pool,
 }
 
-/// Refuses what is not the worker's own.
-pub(super) fn local(locality: Option<&str>) -> Result<(), DropReason> {
-    match locality {
-        None | Some("") => Ok(()),
-        Some(locality) if locality.eq_ignore_ascii_case("LOCAL") => Ok(()),
-        Some(locality) if locality.eq_ignore_ascii_case("REMOTE") => Err(DropReason::Remote),
-        Some(_) => Err(DropReason::UnknownLocality),
+impl Location {
+    /// Of a medium, in any letter case.
+    pub(super) fn of_medium(medium: Option<&str>) -> Result<Self, DropReason> {
+        const MEDIA: [(&str, Location); 13] = [
+            ("", Location::Worker(Tier::Device)),
+            ("GPU", Location::Worker(Tier::Device)),
+            ("DEVICE", Location::Worker(Tier::Device)),
+            ("CPU", Location::Worker(Tier::Host)),
+            ("CPU_PINNED", Location::Worker(Tier::Host)),
+            ("CPU_TIER1", Location::Worker(Tier::Host)),
+            ("CPU_TIER2", Location::Worker(Tier::Disk)),
+            ("DISK", Location::Worker(Tier::Disk)),
+            ("NVME", Location::Worker(Tier::Disk)),
+            ("STORAGE", Location::Worker(Tier::Disk)),
+            ("FS", Location::Worker(Tier::Disk)),
+            ("EXTERNAL", Location::Pool),
+            ("OBJ", Location::Pool),
+        ];
+        let medium = medium.unwrap_or_default();
+        MEDIA
+            .into_iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(medium))
+            .map_or(Err(DropReason::UnknownMedium), |(_, location)| Ok(location))
+    }
+
+    /// Of an event: what is remote is in a shared store, whatever its medium.
+    pub(super) fn of(place: &Place<'_>) -> Result<Self, DropReason> {
+        match place.locality {
+            None | Some("") => Self::of_medium(place.medium),
+            Some(locality) if locality.eq_ignore_ascii_case("LOCAL") => {
+                Self::of_medium(place.medium)
+            }
+            Some(locality) if locality.eq_ignore_ascii_case("REMOTE") => Ok(Self::Pool),
+            Some(_) => Err(DropReason::UnknownLocality),
+        }
+    }
+
+    /// The tier in which its blocks are published.
+    pub(super) const fn tier(self) -> Tier {
+        match self {
+            Self::Worker(tier) => tier,
+            Self::Pool => Tier::OF_POOL,
+        }
     }
 }
 

@@ -80,20 +80,23 @@ proptest! {
     fn operations_received_are_kept_or_dropped(
         batches in vec(vec(event(), 0..8), 1..5),
         engine in select(vec![EngineKind::Vllm, EngineKind::Sglang, EngineKind::Trtllm]),
+        has_pool in any::<bool>(),
     ) {
         let lora_names = HashMap::new();
-        let config = NormaliserConfig { engine, block_size: 2, default_rank: 0, lora_names, medium_ttls: Vec::new() };
+        let config = NormaliserConfig { engine, block_size: 2, default_rank: 0, lora_names, medium_ttls: Vec::new(), has_pool };
         let mut normaliser = Normaliser::new(config);
         for batch in batches {
             let received: u64 = batch.iter().map(|(_, operations)| operations).sum();
             let events: Vec<_> = batch.into_iter().map(|(event, _)| event).collect();
             let payload = pack(&json!([1.0, events, 0]));
             let out = normaliser.normalise(decode(&payload, engine).expect("a batch"));
-            let kept: usize = out.events.iter().map(KvEvent::operations).sum();
+            let all = || out.events.iter().chain(&out.pool_events);
+            let kept: usize = all().map(KvEvent::operations).sum();
             let dropped: u64 = DropReason::ALL.iter().map(|&reason| out.drops.count(reason)).sum();
             prop_assert_eq!(u64::try_from(kept).expect("short") + dropped, received);
             prop_assert_eq!(out.drops.total(), dropped);
-            prop_assert!(out.events.iter().all(|event| event.operations() > 0));
+            prop_assert!(all().all(|event| event.operations() > 0));
+            prop_assert!(has_pool || out.pool_events.is_empty());
         }
     }
 }

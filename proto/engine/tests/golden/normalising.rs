@@ -20,6 +20,7 @@ fn normaliser(engine: EngineKind, block_size: u32, lora_names: &[(u64, &str)]) -
         default_rank: DEFAULT_RANK,
         lora_names,
         medium_ttls: Vec::new(),
+        has_pool: false,
     })
 }
 

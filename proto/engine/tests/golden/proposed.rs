@@ -19,6 +19,7 @@ fn normaliser(engine: EngineKind) -> Normaliser {
         default_rank: 0,
         lora_names,
         medium_ttls: Vec::new(),
+        has_pool: false,
     })
 }
 

@@ -53,6 +53,7 @@ fn config(publisher: &Publisher) -> LinkConfig {
             default_rank: 3,
             lora_names: HashMap::new(),
             medium_ttls: Vec::new(),
+            has_pool: false,
         },
         sequencing: SequencerConfig {
             probe_interval: Duration::from_millis(200),
@@ -105,6 +106,7 @@ impl Received {
                 let KvEvent::Gone { names, .. } = event else { panic!("not {event:?}") };
                 assert!(names.iter().all(|name| self.held.remove(&name.0)), "they were held");
             }
+            SourceCommand::ExpireInPool(expired) => panic!("there is no pool: {expired:?}"),
             SourceCommand::Clear => {
                 self.clears += 1;
                 self.held.clear();

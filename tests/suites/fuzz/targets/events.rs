@@ -24,6 +24,7 @@ pub(super) fn target(input: &[u8]) -> bool {
         default_rank: 0,
         lora_names: HashMap::new(),
         medium_ttls: Vec::new(),
+        has_pool: false,
     });
     let out = normaliser.normalise(batch);
     let kept: usize = out.events.iter().map(KvEvent::operations).sum();

@@ -221,7 +221,7 @@ impl Disk {
         match &verdict {
             Verdict::Pending => {}
             Verdict::Continued => {
-                tracing::info!("a source is the same as before: the agent's incarnation continues")
+                tracing::info!("what is on disk continues")
             }
             Verdict::NewIncarnation(NewIncarnation::First) => {
                 tracing::info!("the journal on disk begins")

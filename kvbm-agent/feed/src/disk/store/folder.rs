@@ -1,7 +1,7 @@
 //! The folder as files. `db` is the database; `counts` exists as long as the database may be resumed from: the one
 //! thing that can be undone on a disk that is full.
 
-use crate::disk::DiskError;
+use crate::disk::{DiskError, POOL_FOLDER};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub(super) fn prepare(folder: &Path) -> Result<bool, DiskError> {
     for entry in fs::read_dir(folder).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name();
         is_used |= name == DATABASE;
-        if name != DATABASE && name != MARK && name != IMAGE {
+        if ![DATABASE, MARK, IMAGE, POOL_FOLDER].iter().any(|known| name == *known) {
             let reason = format!("{} is there", name.display());
             return Err(DiskError::Foreign { folder: folder.to_owned(), reason });
         }

@@ -1,0 +1,111 @@
+use kvasir_feed::feed::Feed;
+use kvasir_feed::journal::AppendError;
+use kvasir_proto::limits::EVENT_BLOCKS_MAX;
+use kvasir_proto::types::{BlockName, DpRank, HeldBlock, KvEvent, StoredBlock, Tier};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A store that workers share, as the relays of an agent publish what their engines announce of it: a pool, with a
+/// stream of its own. What is in it outlives the engines.
+#[derive(Debug, Clone)]
+pub struct EnginePool {
+    /// The pool's stream.
+    pub feed: Arc<Feed>,
+    /// The worker's stream: engines may announce blocks of the store by name only, and name them with their tokens there.
+    pub worker: Arc<Feed>,
+}
+
+/// What became of block operations in the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct PoolOutcome {
+    /// Published.
+    pub(super) published: u64,
+    /// Not published: only names came, and nothing else is known of the blocks.
+    pub(super) unknown: u64,
+}
+
+impl EnginePool {
+    /// Publishes what an engine announces at a rank; `own` are the events of the same batch for the worker. A pool has one
+    /// rank.
+    pub(super) fn publish(
+        &self,
+        rank: DpRank,
+        events: Vec<KvEvent>,
+        own: &[KvEvent],
+    ) -> Result<PoolOutcome, AppendError> {
+        let mut published = Vec::with_capacity(events.len());
+        let mut outcome = PoolOutcome::default();
+        for event in events {
+            match event {
+                KvEvent::StoredNames { names, .. } => {
+                    outcome.unknown += self.identify((rank, own), &names, &mut published);
+                }
+                event @ (KvEvent::Stored { .. }
+                | KvEvent::Removed { .. }
+                | KvEvent::Gone { .. }
+                | KvEvent::Cleared) => published.push(event),
+            }
+        }
+        if published.is_empty() {
+            return Ok(outcome);
+        }
+        outcome.published = published.iter().map(|event| event.operations() as u64).sum();
+        self.feed.publish(0, published)?;
+        Ok(outcome)
+    }
+
+    /// Nothing that was published is certain any more.
+    pub(super) fn clear(&self) {
+        if let Err(error) = self.feed.publish(0, vec![KvEvent::Cleared]) {
+            tracing::error!(%error, pool = self.feed.name(), "blocks of the pool are not cleared");
+        }
+    }
+
+    /// The pool is as far to be trusted as the worker: the same engines announce both.
+    pub(super) fn update_state(&self) {
+        self.feed.set_state(self.worker.feed_state());
+    }
+
+    /// Adds blocks with what is known of their names; returns how many are unknown.
+    fn identify(
+        &self,
+        (rank, own): (DpRank, &[KvEvent]),
+        names: &[BlockName],
+        published: &mut Vec<KvEvent>,
+    ) -> u64 {
+        let (mut unknown, just_stored) = (0, just_stored(own));
+        for names in names.chunks(EVENT_BLOCKS_MAX) {
+            let of_worker = self.worker.held(rank, names);
+            // The worker may have evicted it meanwhile.
+            let of_pool = self.feed.held(0, names);
+            for at in 0..names.len() {
+                let known = |held: &[HeldBlock]| {
+                    let held = held.get(at)?;
+                    Some((held.parent, StoredBlock { name: held.name, local: held.local? }))
+                };
+                let new = names.get(at).and_then(|name| just_stored.get(name).copied());
+                match new.or_else(|| known(&of_worker)).or_else(|| known(&of_pool)) {
+                    Some((parent, block)) => {
+                        KvEvent::push_stored(published, parent, Tier::OF_POOL, block);
+                    }
+                    None => unknown += 1,
+                }
+            }
+        }
+        unknown
+    }
+}
+
+/// Blocks that events store, by name, with their parents.
+fn just_stored(events: &[KvEvent]) -> HashMap<BlockName, (Option<BlockName>, StoredBlock)> {
+    let mut stored = HashMap::new();
+    for event in events {
+        let KvEvent::Stored { parent, blocks, .. } = event else { continue };
+        let mut parent = *parent;
+        for &block in blocks {
+            stored.insert(block.name, (parent, block));
+            parent = Some(block.name);
+        }
+    }
+    stored
+}
