@@ -6,7 +6,7 @@ use crate::publishers::{BLOCK_SIZE, Place, SGLANG, removed, stored};
 use anyhow::{Context, Result, bail, ensure};
 use kvasir_proto::pb;
 use kvasir_proto::pb::router_client::RouterClient;
-use kvasir_tests::client::until_found;
+use kvasir_tests::client::{self, until_found};
 use kvasir_tests::demo::metrics;
 use kvasir_tests::server::{Addresses, Server};
 use std::net::SocketAddr;
@@ -55,7 +55,7 @@ async fn what_sglang_stores_outside_counts_for_every_reader_of_the_store() -> Re
     let journal_dir = journal.path().join("journal").display().to_string();
     let keeping = ["--journal-dir", &journal_dir];
     let mut engine = first.publisher().await?;
-    let _other_engine = second.publisher().await?;
+    let mut other = second.publisher().await?;
     let mut a = agent("a", &first, &index, &keeping).await?;
     let mut b = agent("b", &second, &index, &[]).await?;
     let prompt: Vec<u32> = (2_001..2_017).collect();
@@ -64,6 +64,8 @@ async fn what_sglang_stores_outside_counts_for_every_reader_of_the_store() -> Re
         until_found(index.addresses.grpc, &query, expected, PATIENCE).await
     };
 
+    // An index knows the ranks of a worker from its events.
+    other.publish(1, &[stored("GPU", None, &[1], &[1, 2, 3, 4])]).await?;
     engine.publish(1, &[stored("GPU", None, &[-77, 5, 6], &prompt[..12])]).await?;
     engine.publish(2, &[stored(OUTSIDE, None, &[-77], &prompt[..4])]).await?;
     found(&[("a", 3, 0), ("b", 1, 1)]).await?;
@@ -88,6 +90,7 @@ async fn what_sglang_stores_outside_counts_for_every_reader_of_the_store() -> Re
 
     a.stop().await;
     b.stop().await;
+    other.kill().await?;
     engine.kill().await?;
     Ok(())
 }
@@ -123,6 +126,11 @@ async fn a_router_credits_what_is_in_the_store() -> Result<()> {
     engine.publish(1, &[stored("GPU", None, &[3], &prompt[..4])]).await?;
     engine.publish(2, &[stored(OUTSIDE, None, &[3, 4, 5], &prompt[..12])]).await?;
     until_found(index.addresses.grpc, &query, &[("a", 3, 2)], PATIENCE).await?;
+    let mut indexer = client::connect(index.addresses.grpc).await?;
+    for holder in ["a", POOL] {
+        let exact = |source: &pb::SourceInfo| source.state() == pb::WorkerState::Exact;
+        client::wait_for_sources(&mut indexer, (MODEL, holder), "exact", PATIENCE, exact).await?;
+    }
     for (credit, credited) in [("0", 1.0), ("0.25", 1.5), ("1", 3.0)] {
         let to = index.addresses.grpc.to_string();
         let flags = ["--indexer", &to, "--discovery-interval", "100ms", "--pool-credit", credit];
