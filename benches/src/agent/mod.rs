@@ -2,6 +2,7 @@
 //! the latency it adds, the memory it takes; and beside them what the machine takes for parts of it.
 
 mod cores;
+mod freshness;
 mod index;
 mod latency;
 mod measures;
@@ -18,7 +19,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::time::Duration;
-use tokio::runtime;
+use tokio::runtime::{self, Runtime};
 use way::To;
 
 /// Feeds a real kvbm-agent from an engine's publisher, in vLLM's frames, and takes what it sends to an index.
@@ -40,7 +41,7 @@ pub struct Args {
     /// Fewer blocks and shorter measurements, once: to see that it works.
     #[arg(long)]
     pub quick: bool,
-    /// Parts to run, of throughput, disk, latency, memory and limits; all by default.
+    /// Parts to run, of throughput, disk, latency, freshness, memory and limits; all by default.
     #[arg(long, value_delimiter = ',')]
     pub parts: Vec<String>,
     /// Let the agent run on all processors; else it has one for itself, where there are two.
@@ -71,6 +72,9 @@ pub enum Role {
 const BATCH_EVENTS: [u64; 2] = [1, 32];
 /// Blocks stored and removed a second, for latency.
 const RATE: f64 = 100_000.0;
+
+/// Blocks held at most while freshness is measured: filling up takes longer than the measurement.
+const FRESHNESS_HELD: u64 = 200_000;
 
 /// How much is measured.
 struct Size {
@@ -104,26 +108,63 @@ pub fn run(args: Args) -> Result<bool> {
         print_part(folder, report::part)?;
         return Ok(true);
     }
+    let mut records = Records::create(&args)?;
+    if args.has_part("freshness") {
+        // Index, agent and engine have a machine each where people use them: none gets a processor of its own here.
+        runtime()?.block_on(measure_freshness(&args, &mut records))?;
+    }
     let cores = Cores::split(!args.no_pin)?;
     cores.enter_others()?;
-    // Its threads are started from here, and run where this one may.
-    let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(measure(&args, &cores))
+    runtime()?.block_on(measure(&args, &cores, &mut records))?;
+    let (text, met) = report::part(&records.all, Vec::new()).report();
+    std::fs::write(&args.report, &text)?;
+    println!("\n{text}");
+    Ok(met)
 }
 
-async fn measure(args: &Args, cores: &Cores) -> Result<bool> {
-    println!("{}", cores.text());
-    let mut out = BufWriter::new(File::create(&args.out)?);
-    let mut records = Vec::new();
-    let mut keep = |record: Record, trial| {
+/// Its threads run where the thread may that calls this.
+fn runtime() -> Result<Runtime> {
+    Ok(runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
+}
+
+/// What was measured, in memory and in a file.
+struct Records {
+    all: Vec<Record>,
+    out: BufWriter<File>,
+}
+
+impl Records {
+    fn create(args: &Args) -> Result<Self> {
+        Ok(Self { all: Vec::new(), out: BufWriter::new(File::create(&args.out)?) })
+    }
+
+    fn add(&mut self, record: Record, trial: usize) -> Result<()> {
         let record = Record { trial, ..record };
         println!("{record}");
-        serde_json::to_writer(&mut out, &record)?;
-        out.write_all(b"\n")?;
-        out.flush()?;
-        records.push(record);
-        anyhow::Ok(())
-    };
+        serde_json::to_writer(&mut self.out, &record)?;
+        self.out.write_all(b"\n")?;
+        self.out.flush()?;
+        self.all.push(record);
+        Ok(())
+    }
+}
+
+async fn measure_freshness(args: &Args, records: &mut Records) -> Result<()> {
+    let (cores, Size { trials, length, held, .. }) = (Cores::split(false)?, args.size());
+    for trial in (args.first_trial..).take(trials) {
+        for to in freshness::WAYS {
+            for (rate, batch_events) in freshness::RATES {
+                let case = (to, rate, batch_events, held.min(FRESHNESS_HELD));
+                records.add(freshness::freshness(case, length, &cores).await?, trial)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn measure(args: &Args, cores: &Cores, records: &mut Records) -> Result<()> {
+    println!("{}", cores.text());
+    let mut keep = |record, trial| records.add(record, trial);
     let Size { trials, length, held, memory_held } = args.size();
     for trial in (args.first_trial..).take(trials) {
         if args.has_part("throughput") {
@@ -155,8 +196,5 @@ async fn measure(args: &Args, cores: &Cores) -> Result<bool> {
             }
         }
     }
-    let (text, met) = report::part(&records, Vec::new()).report();
-    std::fs::write(&args.report, &text)?;
-    println!("\n{text}");
-    Ok(met)
+    Ok(())
 }

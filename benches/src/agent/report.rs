@@ -1,5 +1,6 @@
 //! Records of measurements, and what is made of them.
 
+use super::way::To;
 use bench_figures::number::{millions, short};
 use bench_figures::{Bar, Figure, Incident, Limit, Part, Table};
 use serde::{Deserialize, Serialize};
@@ -10,13 +11,15 @@ use std::fmt;
 const BLOCKS_PER_CPU_SECOND_MIN: f64 = 1e6;
 /// Latency that the agent adds, in microseconds.
 const ADDED_P99_US_MAX: f64 = 2_000.0;
+/// From an engine's batch to the first answer that shows it, in microseconds: without an agent, and through one.
+const FRESH_P99_US_MAX: [f64; 2] = [2_000.0, 4_000.0];
 /// Resident bytes for each held block.
 const BYTES_PER_BLOCK_MAX: f64 = 64.0;
 
 /// One trial of one case.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
-    /// throughput, disk, latency, memory or limits.
+    /// throughput, disk, latency, freshness, memory or limits.
     pub part: String,
     /// What was measured.
     pub case: String,
@@ -92,6 +95,23 @@ pub fn bars(records: &[Record]) -> Vec<Bar> {
         let limit = Limit::AtMost(ADDED_P99_US_MAX);
         bars.push(bar(name, limit, all, |value| format!("{} µs", short(value))));
     }
+    for case in cases(records, "freshness") {
+        // Where the sender filled the machine, the times are the sender's.
+        let is_held = figure(records, ("freshness", case, "is_held"));
+        if is_held.is_none_or(|held| held.median < 1.0) {
+            continue;
+        }
+        let [alone, through_agent] = FRESH_P99_US_MAX;
+        let is_alone = case.starts_with(To::ServerAlone.name());
+        let limit = Limit::AtMost(if is_alone { alone } else { through_agent });
+        for change in ["stored", "removed"] {
+            let all = figure(records, ("freshness", case, &format!("{change}_p99_us")));
+            let id = format!("agent.freshness.{}.{change}", case.replace([',', ' '], ""));
+            let what =
+                format!("{case}: from a batch to the first answer with the {change} block, p99");
+            bars.push(bar((id, what), limit, all, |value| format!("{} µs", short(value))));
+        }
+    }
     for case in cases(records, "memory") {
         let all = figure(records, ("memory", case, "bytes_per_block"));
         let id = format!("agent.memory.{}", case.replace(' ', ""));
@@ -107,12 +127,13 @@ pub fn part(records: &[Record], incidents: Vec<Incident>) -> Part {
     const METHOD: &str = "An engine's ZMQ publisher (vLLM's frames), a real kvbm-agent process, and an index over gRPC: \
         the least one that acknowledges, or the real server. Blocks are stored and removed ones; rates are per second of the \
         agent's processor time, all its threads together. A latency begins when its batch was due; what is added is, batch by \
-        batch, the time after a subscriber in the same run had it from the engine itself. Limits are measured in the bench's own \
+        batch, the time after a subscriber in the same run had it from the engine itself. Freshness is the time from the sending of a batch with \
+        one block to the first answer of the index that shows it, while others are stored and removed. Limits are measured in the bench's own \
         process: reading a frame includes its hashes.";
     let title = "The agent between an engine and an index".to_owned();
     let (notes, bars) = (vec![METHOD.to_owned()], bars(records));
     let mut part = Part { title, notes, bars, incidents, ..Part::default() };
-    for name in ["throughput", "disk", "latency", "memory", "limits"] {
+    for name in ["throughput", "disk", "latency", "freshness", "memory", "limits"] {
         part.add(name, "", table(records, name));
     }
     part

@@ -1,6 +1,7 @@
 //! What the engine says: vLLM's frames, made of numbers.
 
 use bench_figures::random::mixed;
+use kvasir_proto::hash::{Namespace, local_hash, tokens_le};
 use kvasir_tests::engine::wire::{BatchStyle, EngineEvent, HashForm, WireForm};
 
 /// Tokens of a block.
@@ -101,6 +102,23 @@ impl Stream {
             operations += EVENT_BLOCKS;
         }
         Frame { payload: self.style.encode(1.0, &events), operations }
+    }
+
+    /// A batch that stores or removes one block that nothing else is about, and the block's local hash: the first block of a
+    /// prompt of its own.
+    pub fn probe(&self, number: u64, is_stored: bool) -> (Frame, u64) {
+        let tokens: Vec<u32> = (0..BLOCK_SIZE as u64)
+            .map(|at| (TOKEN_IDS + mixed(number * BLOCK_SIZE as u64 + at) % TOKEN_IDS) as u32)
+            .collect();
+        let local = local_hash(&tokens_le(&tokens), &[], Namespace::default().seed());
+        let name = mixed(number) | 1 << 63;
+        let event = if is_stored {
+            EngineEvent::Stored { group: 0, names: vec![name], parent: None, tokens }
+        } else {
+            EngineEvent::Removed { group: 0, name, remaining: 0 }
+        };
+        let payload = self.style.encode(1.0, &[event]);
+        (Frame { payload, operations: 1 }, local.0)
     }
 
     fn next_stored(&mut self) -> EngineEvent {

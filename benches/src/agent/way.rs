@@ -2,7 +2,7 @@
 
 use super::cores::Cores;
 use super::index::Index;
-use super::stream::Stream;
+use super::stream::{BLOCK_SIZE, Frame, Stream};
 use crate::load::child::cpu_time;
 use anyhow::{Context, Result, ensure};
 use kvasir_proto::pb;
@@ -10,6 +10,7 @@ use kvasir_tests::client::{self, Indexer};
 use kvasir_tests::demo::metrics;
 use kvasir_tests::engine::WireForm;
 use kvasir_tests::engine::publisher::{Endpoints, EpochForm, Publisher, PublisherConfig};
+use kvasir_tests::nats::NatsServer;
 use kvasir_tests::server::Server;
 use std::fs;
 use std::net::SocketAddr;
@@ -40,7 +41,7 @@ const LOSS_METRICS: [&str; 5] = [
     "uplink_skipped_batches_total",
 ];
 /// Name of the model and the worker.
-const NAME: &str = "bench";
+pub const NAME: &str = "bench";
 
 /// What the agent feeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +52,10 @@ pub enum To {
     BareFromDisk,
     /// The real indexer-server.
     Server,
+    /// The same, over NATS.
+    ServerByNats,
+    /// The same, which listens to the engine itself: there is no agent.
+    ServerAlone,
 }
 
 impl To {
@@ -60,6 +65,8 @@ impl To {
             Self::Bare => "bare",
             Self::BareFromDisk => "bare, journal on disk",
             Self::Server => "server",
+            Self::ServerByNats => "server, by NATS",
+            Self::ServerAlone => "server, without an agent",
         }
     }
 }
@@ -70,9 +77,10 @@ pub struct Way {
     pub stream: Stream,
     /// Its socket.
     pub engine: Publisher,
-    agent: Server,
-    _server: Option<Server>,
-    _folder: Option<TempDir>,
+    agent: Option<Server>,
+    server: Option<Server>,
+    _broker: Option<NatsServer>,
+    _folder: TempDir,
     /// Blocks stored and removed that the engine has published, and that have come through.
     published: u64,
     arrived: Arc<AtomicU64>,
@@ -109,10 +117,18 @@ impl Way {
         };
         let engine = Publisher::bind(config, &Endpoints::any()).await?;
         let mut tasks = JoinSet::new();
+        let folder = tempfile::tempdir()?;
+        let broker = match to {
+            To::ServerByNats => Some(NatsServer::start(folder.path()).await?),
+            To::Bare | To::BareFromDisk | To::Server | To::ServerAlone => None,
+        };
+        let nats = broker.as_ref().map(NatsServer::url);
+        let nats: Vec<_> = nats.iter().flat_map(|url| ["--nats-url", url]).collect();
         let (address, server) = match to {
             To::Bare | To::BareFromDisk => (index.start(&mut tasks).await?, None),
-            To::Server => {
-                let server = Server::start_anywhere().await?;
+            To::Server | To::ServerByNats | To::ServerAlone => {
+                let any = SocketAddr::from(([127, 0, 0, 1], 0));
+                let server = Server::start_with(any, any, &nats).await?;
                 (server.addresses.grpc, Some(server))
             }
         };
@@ -121,13 +137,25 @@ impl Way {
             let (indexer, arrived) = (client::connect(address).await?, Arc::clone(&arrived));
             tasks.spawn(look(indexer, arrived));
         }
-        let folder = (to == To::BareFromDisk).then(tempfile::tempdir).transpose()?;
-        let agent = start_agent(&engine, address, folder.as_ref(), cores).await?;
+        let agent = if to == To::ServerAlone {
+            let (mut indexer, at) = (client::connect(address).await?, engine.endpoints());
+            let sockets = (&*at.live, &*at.replay);
+            client::register_endpoints(&mut indexer, (NAME, NAME), BLOCK_SIZE, sockets).await?;
+            None
+        } else {
+            let target = format!("http://{address}");
+            let mut flags = if nats.is_empty() { vec!["--indexers", &target] } else { nats };
+            if to == To::BareFromDisk {
+                flags.extend(["--journal-dir", folder.path().to_str().context("a name")?]);
+            }
+            Some(start_agent(&engine, &flags, cores).await?)
+        };
         let mut way = Self {
             stream,
             engine,
             agent,
-            _server: server,
+            server,
+            _broker: broker,
             _folder: folder,
             published: 0,
             arrived,
@@ -147,11 +175,21 @@ impl Way {
         self.arrived.load(Ordering::Acquire)
     }
 
-    /// The engine says its next batch.
+    /// The engine publishes its next batch.
     pub async fn say(&mut self) -> Result<()> {
-        let published = self.stream.next_batch();
-        self.published += published.operations;
-        self.engine.publish(published.payload).await.context("publish a batch")
+        let next = self.stream.next_batch();
+        self.publish(next).await
+    }
+
+    /// The engine publishes this batch.
+    pub async fn publish(&mut self, batch: Frame) -> Result<()> {
+        self.published += batch.operations;
+        self.engine.publish(batch.payload).await.context("publish a batch")
+    }
+
+    /// A client of the real index.
+    pub async fn indexer(&self) -> Result<Indexer> {
+        client::connect(self.server.as_ref().context("a real index")?.addresses.grpc).await
     }
 
     /// The engine says as much as goes through, while `go_on`.
@@ -181,9 +219,12 @@ impl Way {
 
     /// What the agent says of what was lost, and where.
     async fn account(&self) -> Result<String> {
-        let mut account = "the agent:".to_owned();
-        for name in LOSS_METRICS {
-            account += &format!(" {name} {},", self.metric(name).await?);
+        let mut account = String::new();
+        if self.agent.is_some() {
+            account += "the agent:";
+            for name in LOSS_METRICS {
+                account += &format!(" {name} {},", self.metric(name).await?);
+            }
         }
         let last = self.engine.last_sequence();
         Ok(format!("{account} the engine's last batch {last:?}"))
@@ -195,8 +236,12 @@ impl Way {
         Ok(Mark { at: Instant::now(), cpu, arrived: self.arrived() })
     }
 
+    fn agent(&self) -> Result<&Server> {
+        self.agent.as_ref().context("there is no agent")
+    }
+
     fn process_id(&self) -> Result<u32> {
-        self.agent.process_id().context("the agent has ended")
+        self.agent()?.process_id().context("the agent has ended")
     }
 
     /// Resident memory of the agent, in bytes.
@@ -209,16 +254,20 @@ impl Way {
 
     /// One of the agent's own figures.
     pub async fn metric(&self, name: &str) -> Result<f64> {
-        let samples = metrics::fetch(self.agent.addresses.http).await?;
+        let samples = metrics::fetch(self.agent()?.addresses.http).await?;
         let at = samples.iter().find(|at| at.name.ends_with(name));
         Ok(at.with_context(|| format!("no metric {name}"))?.value)
     }
 
     /// Ends its processes.
     pub async fn stop(mut self) -> Result<()> {
-        let losses = self.metric("source_losses_total").await?;
-        ensure!(losses == 0.0, "the agent lost events {losses} times");
-        self.agent.kill().await;
+        if self.agent.is_some() {
+            let losses = self.metric("source_losses_total").await?;
+            ensure!(losses == 0.0, "the agent lost events {losses} times");
+        }
+        for process in self.agent.iter_mut().chain(&mut self.server) {
+            process.kill().await;
+        }
         Ok(())
     }
 }
@@ -234,27 +283,18 @@ impl Mark {
     }
 }
 
-async fn start_agent(
-    engine: &Publisher,
-    index: SocketAddr,
-    folder: Option<&TempDir>,
-    cores: &Cores,
-) -> Result<Server> {
+async fn start_agent(engine: &Publisher, more: &[&str], cores: &Cores) -> Result<Server> {
     let at = engine.endpoints();
     let source = format!("endpoint={},replay={}", at.live, at.replay);
-    let (index, block_size) = (format!("http://{index}"), super::stream::BLOCK_SIZE.to_string());
+    let block_size = BLOCK_SIZE.to_string();
     let flags = [
         ["--worker-id", NAME],
         ["--model", NAME],
         ["--block-size", &block_size],
         ["--engine", "vllm"],
         ["--source", &source],
-        ["--indexers", &index],
     ];
-    let mut flags: Vec<&str> = flags.into_iter().flatten().collect();
-    if let Some(folder) = folder {
-        flags.extend(["--journal-dir", folder.path().to_str().context("a folder with a name")?]);
-    }
+    let flags = [flags.as_flattened(), more].concat();
     // What is started from here inherits where it may run.
     cores.enter_agents()?;
     let agent = Server::agent(&flags).await;

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 
 /// A pool and an indexer, and how far the uplink between them has come.
 pub type PoolUplink = ((WorkerId, String), watch::Receiver<UplinkStatus>);
@@ -86,17 +87,20 @@ async fn open_engine_pool(
     lora_names: BTreeMap<u64, String>,
 ) -> Result<Arc<Feed>, AgentError> {
     let (feed, _sources) = disk::open_feed(source, folder, (lora_names, false)).await?;
+    let feed = Arc::new(feed);
     if !feed.is_settled() {
-        feed.republish(new_incarnation());
+        let restored = Arc::clone(&feed);
+        let publish = move || restored.republish(restored.status().incarnation, new_incarnation());
+        // It writes all that is held. A panic is in the log.
+        spawn_blocking(publish).await.map_err(|_panic| AgentError::DiskPanic)?;
         feed.settle(Verdict::Continued);
     }
-    Ok(Arc::new(feed))
+    Ok(feed)
 }
 
 /// Without the pool, removals in the store are not recorded: a later start with the pool must not continue from what is there.
 fn end_journal(folder: Option<PathBuf>, of: &SourceConfig) -> Result<(), AgentError> {
     let Some(folder) = folder.filter(|folder| folder.exists()) else { return Ok(()) };
-    tracing::info!("engine-pool is not set: the journal of the pool does not count any more");
     Ok(leave(&DiskConfig {
         folder,
         address: of.address.clone(),

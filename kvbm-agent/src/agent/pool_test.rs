@@ -1,8 +1,16 @@
 use super::*;
+use kvasir_feed::feed::write_images;
+use kvasir_process::tasks::Tasks;
 use kvasir_proto::types::{
     BlockName, Incarnation, KvEvent, LocalHash, PartitionKey, StoredBlock, Tier,
 };
 use tempfile::TempDir;
+use tokio::task::yield_now;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// Nothing here takes nearly as long.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 fn id(name: &str) -> WorkerId {
     WorkerId::new(name).expect("a name")
@@ -16,7 +24,8 @@ fn agent() -> SourceConfig {
         block_size: 4,
         incarnation: Incarnation(1),
         first_sequence: 0,
-        journal: JournalConfig { batches_max: 2, ..JournalConfig::DEFAULT },
+        // An image is due often.
+        journal: JournalConfig { batches_max: 2, bytes_max: 512, ..JournalConfig::DEFAULT },
     }
 }
 
@@ -52,18 +61,29 @@ async fn a_store_is_known_after_any_restart() {
     let mut seen = Vec::new();
     for round in 0..4 {
         let feed = with_pool(&folder).await;
-        assert!(feed.is_settled() && feed.disk().is_some());
+        let disk = feed.disk().expect("a journal on disk");
+        assert!(feed.is_settled());
+        let stop = CancellationToken::new();
+        let mut images = Tasks::default();
+        images.spawn("images", write_images(Arc::clone(&feed), stop.clone()));
         assert_eq!(held(&feed), (0..4 * round).collect::<Vec<_>>());
         let status = feed.status();
         assert!(!seen.contains(&status.incarnation), "a new incarnation");
         seen.push(status.incarnation);
         store(&feed, &[4 * round, 4 * round + 1, 4 * round + 2]);
         if round % 2 == 1 {
-            feed.republish(new_incarnation());
+            feed.republish(feed.status().incarnation, new_incarnation());
             seen.push(feed.status().incarnation);
         }
         store(&feed, &[4 * round + 3]);
-        assert!(feed.disk().is_some_and(|disk| !disk.is_given_up()));
+        let made = async {
+            while disk.status().images == 0 {
+                yield_now().await;
+            }
+        };
+        timeout(PATIENCE, made).await.expect("an image");
+        stop.cancel();
+        assert!(images.end(Instant::now() + PATIENCE).await && !disk.is_given_up());
     }
 }
 

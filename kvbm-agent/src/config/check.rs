@@ -352,7 +352,7 @@ fn engine_pool(
     Ok(Some(id))
 }
 
-/// Warns of an engine whose restart would count as a loss in its pool.
+/// Warns of a source whose reconnects may empty the pool.
 fn without_replay(options: &Options) -> Option<String> {
     options.engine_pool.as_ref()?;
     let source = options.source.iter().find(|source| source.replay.is_none())?;

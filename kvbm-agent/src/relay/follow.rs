@@ -1,3 +1,4 @@
+use super::pool::PoolOutcome;
 use super::{EnginePool, RelayConfig, RelayError};
 use futures::FutureExt;
 use kvasir_engine::expiry::Expired;
@@ -79,6 +80,7 @@ impl Relay {
             self.sink.clear_pool();
             self.sink.inlet.clear();
             self.sink.inlet.show(SourceStatus::default());
+            self.sink.update_pool();
             select! {
                 () = cancel.cancelled() => return,
                 () = sleep(FAULT_PAUSE) => {}
@@ -123,7 +125,8 @@ impl HubSink {
             }
             SourceCommand::Expire(Expired { rank, event, .. }) => self.expire(rank, event),
             SourceCommand::ExpireInPool(Expired { rank, event, .. }) => {
-                self.publish_in_pool(rank, vec![event], &[]);
+                let expired = self.publish_in_pool(rank, vec![event], &[]);
+                self.inlet.count(|counts| counts.expired += expired);
             }
             SourceCommand::Clear | SourceCommand::Expired => {
                 self.fresh = true;
@@ -144,9 +147,7 @@ impl HubSink {
             }
             SourceCommand::Status(status) => self.inlet.show(status),
         }
-        if let Some(pool) = &self.pool {
-            pool.update_state();
-        }
+        self.update_pool();
     }
 
     /// Removes blocks whose time to live is over; the engine has published nothing.
@@ -158,18 +159,29 @@ impl HubSink {
         }
     }
 
-    fn publish_in_pool(&self, rank: DpRank, events: Vec<KvEvent>, own: &[KvEvent]) {
-        let Some(pool) = self.pool.as_ref().filter(|_| !events.is_empty()) else { return };
+    /// Publishes what an engine announced of the store; returns how many block operations that were.
+    fn publish_in_pool(&self, rank: DpRank, events: Vec<KvEvent>, own: &[KvEvent]) -> u64 {
+        let Some(pool) = self.pool.as_ref().filter(|_| !events.is_empty()) else { return 0 };
         let operations: usize = events.iter().map(KvEvent::operations).sum();
         match pool.publish(rank, events, own) {
-            Ok(outcome) => self.inlet.count(|counts| {
-                counts.pool_operations += outcome.published;
-                counts.pool_unknown += outcome.unknown;
-            }),
+            Ok(PoolOutcome { published, unknown }) => {
+                self.inlet.count(|counts| {
+                    counts.pool_operations += published;
+                    counts.pool_unknown += unknown;
+                });
+                published
+            }
             Err(error) => {
                 self.inlet.count(|counts| counts.refused += operations as u64);
                 tracing::warn!(%error, source = self.inlet.name(), "blocks of the pool are not published");
+                0
             }
+        }
+    }
+
+    fn update_pool(&self) {
+        if let Some(pool) = &self.pool {
+            pool.update_state();
         }
     }
 

@@ -103,7 +103,7 @@ fn a_name_means_what_the_worker_or_the_pool_has_under_it() {
     let by_name = |asked: &[u64]| KvEvent::StoredNames { tier: Tier::OF_POOL, names: names(asked) };
     apply(&mut sink, Vec::new(), vec![by_name(&[2, 3, 9])]);
     assert_eq!(held(&pool, &[1, 2, 3, 9]), [(2, Some(1), 102), (3, Some(2), 103)]);
-    // The worker evicts them; the pool knows one of them.
+    // In one batch with their eviction, and after it.
     let evicted = KvEvent::Removed { tier: Tier::Device, names: names(&[1, 2, 3]) };
     apply(&mut sink, vec![evicted], vec![by_name(&[1, 2])]);
     assert_eq!(held(&pool, &[1, 2, 3]), [(1, None, 101), (2, Some(1), 102), (3, Some(2), 103)]);

@@ -2,6 +2,7 @@ use kvasir_feed::feed::Feed;
 use kvasir_feed::journal::AppendError;
 use kvasir_proto::limits::EVENT_BLOCKS_MAX;
 use kvasir_proto::types::{BlockName, DpRank, HeldBlock, KvEvent, StoredBlock, Tier};
+use std::cell::LazyCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -14,6 +15,9 @@ pub struct EnginePool {
     /// The worker's stream: engines may announce blocks of the store by name only, and name them with their tokens there.
     pub worker: Arc<Feed>,
 }
+
+/// What a name means: the block's parent, and the block.
+type Identity = (Option<BlockName>, StoredBlock);
 
 /// What became of block operations in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,10 +39,12 @@ impl EnginePool {
     ) -> Result<PoolOutcome, AppendError> {
         let mut published = Vec::with_capacity(events.len());
         let mut outcome = PoolOutcome::default();
+        let just_stored = LazyCell::new(|| just_stored(own));
         for event in events {
             match event {
                 KvEvent::StoredNames { names, .. } => {
-                    outcome.unknown += self.identify((rank, own), &names, &mut published);
+                    let known = |name| just_stored.get(&name).copied();
+                    outcome.unknown += self.identify((rank, known), &names, &mut published);
                 }
                 event @ (KvEvent::Stored { .. }
                 | KvEvent::Removed { .. }
@@ -69,11 +75,11 @@ impl EnginePool {
     /// Adds blocks with what is known of their names; returns how many are unknown.
     fn identify(
         &self,
-        (rank, own): (DpRank, &[KvEvent]),
+        (rank, just_stored): (DpRank, impl Fn(BlockName) -> Option<Identity>),
         names: &[BlockName],
         published: &mut Vec<KvEvent>,
     ) -> u64 {
-        let (mut unknown, just_stored) = (0, just_stored(own));
+        let mut unknown = 0;
         for names in names.chunks(EVENT_BLOCKS_MAX) {
             let of_worker = self.worker.held(rank, names);
             // The worker may have evicted it meanwhile.
@@ -83,7 +89,7 @@ impl EnginePool {
                     let held = held.get(at)?;
                     Some((held.parent, StoredBlock { name: held.name, local: held.local? }))
                 };
-                let new = names.get(at).and_then(|name| just_stored.get(name).copied());
+                let new = names.get(at).and_then(|&name| just_stored(name));
                 match new.or_else(|| known(&of_worker)).or_else(|| known(&of_pool)) {
                     Some((parent, block)) => {
                         KvEvent::push_stored(published, parent, Tier::OF_POOL, block);
@@ -96,8 +102,8 @@ impl EnginePool {
     }
 }
 
-/// Blocks that events store, by name, with their parents.
-fn just_stored(events: &[KvEvent]) -> HashMap<BlockName, (Option<BlockName>, StoredBlock)> {
+/// Blocks that events store, by name.
+fn just_stored(events: &[KvEvent]) -> HashMap<BlockName, Identity> {
     let mut stored = HashMap::new();
     for event in events {
         let KvEvent::Stored { parent, blocks, .. } = event else { continue };

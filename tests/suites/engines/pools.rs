@@ -101,7 +101,7 @@ async fn what_lies_in_a_store_leaves_the_index_when_its_time_is_over() -> Result
     let place = Place::prepare(SGLANG).await?;
     let index = Server::start_anywhere().await?;
     let mut engine = place.publisher().await?;
-    let ttl = format!("{OUTSIDE}=5s");
+    let ttl = format!("{OUTSIDE}=10s");
     let mut agent = agent("a", &place, &index, &["--medium-ttl", &ttl]).await?;
     let prompt: Vec<u32> = (1..9).collect();
     let query = query(&prompt);

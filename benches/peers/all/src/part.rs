@@ -100,7 +100,7 @@ impl Name {
             Self::Index => index_jobs(settings),
             Self::Service => service_jobs(settings),
             Self::Load => Ok(own_jobs(settings, "load", (190.0, 60.0))),
-            Self::Agent => Ok(own_jobs(settings, "agent", (100.0, 20.0))),
+            Self::Agent => Ok(own_jobs(settings, "agent", (150.0, 35.0))),
             Self::Ratios => {
                 let program = settings.product.join("ratios");
                 Ok(vec![job("ratios".to_owned(), program, vec!["--json".to_owned()], 10.0)])

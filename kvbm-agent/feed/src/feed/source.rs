@@ -241,17 +241,19 @@ impl Feed {
         self.news.send_modify(|news| (news.incarnation, news.head) = (incarnation, None));
     }
 
-    /// Begins a new incarnation whose first batches publish all that is held, as [`Journal::republish`].
-    pub fn republish(&self, incarnation: Incarnation) {
+    /// Begins a new incarnation whose first batches publish all that is held, as [`Journal::republish`], unless another one than
+    /// `present` has begun.
+    pub fn republish(&self, present: Incarnation, new: Incarnation) {
         let mut journal = self.journal.lock();
-        journal.republish(incarnation);
+        if journal.incarnation() != present {
+            return;
+        }
+        journal.republish(new);
         if let Some(disk) = &self.disk {
-            // A process that is killed between these two has nothing on disk. That is less than is held, never more.
-            disk.begin_incarnation(incarnation, journal.first());
-            disk.write(&journal.retained(), SourceChange::None);
+            disk.republish(new, journal.first(), &journal.retained());
         }
         let head = journal.head();
-        self.news.send_modify(|news| (news.incarnation, news.head) = (incarnation, head));
+        self.news.send_modify(|news| (news.incarnation, news.head) = (new, head));
     }
 
     /// Whether all held blocks satisfy a condition. Holds the journal's lock during the check.

@@ -293,7 +293,7 @@ impl Runner {
             let batches = match range {
                 Ok(range) => range.batches,
                 Err(RangeError::TooOld { .. }) if self.config.overrun == Overrun::Republish => {
-                    self.republish();
+                    self.republish(position.incarnation);
                     return Ok(Some(End::NewIncarnation));
                 }
                 Err(RangeError::TooOld { oldest, .. }) => {
@@ -325,14 +325,14 @@ impl Runner {
         Ok(None)
     }
 
-    fn republish(&self) {
+    fn republish(&self, present: Incarnation) {
         let (source, endpoint) = (self.feed.name(), &self.config.endpoint);
         tracing::warn!(
             source,
             endpoint,
             "the peer lacks batches that the journal has lost: all that is held is published again"
         );
-        self.feed.republish(new_incarnation());
+        self.feed.republish(present, new_incarnation());
         self.status.send_modify(|status| status.retold += 1);
     }
 

@@ -253,7 +253,8 @@ impl Normaliser {
                     names.iter().for_each(|&name| self.salted.removed(out.rank, name, tier));
                 }
                 let tier = location.tier();
-                let event = if counted {
+                // A store has one copy of each block.
+                let event = if counted || location == Location::Pool {
                     KvEvent::Gone { tier, names }
                 } else {
                     KvEvent::Removed { tier, names }

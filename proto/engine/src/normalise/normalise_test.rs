@@ -170,7 +170,7 @@ fn blocks_of_a_shared_store_are_for_the_pool() {
         assert_eq!(out.pool_expiring, [(0, ttl)], "whatever the medium is called");
         let out = remove(&mut normaliser, RawRemoved { place, ..removed(&[1]) });
         let names = vec![BlockName(1)];
-        assert_eq!(out.pool_events, [KvEvent::Removed { tier: Tier::OF_POOL, names }]);
+        assert_eq!(out.pool_events, [KvEvent::Gone { tier: Tier::OF_POOL, names }]);
         assert_eq!((&out.events[..], out.drops.total()), (&[][..], 0), "{place:?}");
     }
     // A clear is of the worker's own blocks.

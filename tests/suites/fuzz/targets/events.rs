@@ -1,5 +1,5 @@
 //! Any bytes as an engine's payload: decoded and normalised without a panic, in bounded memory, and with every
-//! operation kept or dropped. The first byte chooses the engine.
+//! operation kept or dropped. The first byte chooses the engine, and whether there is a pool.
 
 use kvasir_engine::decode::{EngineKind, RawEvent, decode, timestamp_bits};
 use kvasir_engine::normalise::{Normaliser, NormaliserConfig};
@@ -24,10 +24,11 @@ pub(super) fn target(input: &[u8]) -> bool {
         default_rank: 0,
         lora_names: HashMap::new(),
         medium_ttls: Vec::new(),
-        has_pool: false,
+        has_pool: choice & 4 != 0,
     });
     let out = normaliser.normalise(batch);
-    let kept: usize = out.events.iter().map(KvEvent::operations).sum();
+    let all = out.events.iter().chain(&out.pool_events);
+    let kept: usize = all.map(KvEvent::operations).sum();
     assert_eq!(kept as u64 + out.drops.total(), received as u64);
     true
 }

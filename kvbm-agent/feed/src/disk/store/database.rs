@@ -49,6 +49,14 @@ pub(super) struct State {
     pub(super) status: DiskStatus,
 }
 
+impl State {
+    /// Nothing is left of what was written.
+    const fn forget_image(&mut self) {
+        self.image = None;
+        (self.status.log_bytes, self.status.image_bytes) = (0, 0);
+    }
+}
+
 /// What was read when it was opened.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Read {
@@ -160,11 +168,24 @@ impl Disk {
     /// or the folder does not count any more.
     pub fn write<'a>(&self, batches: &[Arc<Batch>], change: impl Into<DiskChange<'a>>) {
         let change: DiskChange<'_> = change.into();
-        if self.is_given_up() || (batches.is_empty() && change.is_none()) {
+        if !batches.is_empty() || !change.is_none() {
+            self.write_all(WriteBatch::default(), batches, change);
+        }
+    }
+
+    /// An incarnation begins with these batches: in one write, so that a process that is killed leaves either incarnation.
+    pub fn republish(&self, incarnation: Incarnation, first: u64, batches: &[Arc<Batch>]) {
+        let mut changes = WriteBatch::default();
+        format::begin_incarnation(incarnation, first, &mut changes);
+        self.write_all(changes, batches, SourceChange::None.into());
+    }
+
+    fn write_all(&self, mut changes: WriteBatch, batches: &[Arc<Batch>], change: DiskChange<'_>) {
+        if self.is_given_up() {
             return;
         }
         let began = Instant::now();
-        let mut changes = WriteBatch::default();
+        let begins = !changes.is_empty();
         let mut state = self.state.lock();
         let mut bytes = 0;
         for batch in batches {
@@ -184,6 +205,9 @@ impl Disk {
             drop(state);
             self.give_up(&DiskError::of_rocksdb(&self.folder, &error).to_string());
             return;
+        }
+        if begins {
+            state.forget_image();
         }
         state.status.written_bytes += size;
         state.status.log_bytes += bytes;
@@ -212,8 +236,7 @@ impl Disk {
             self.give_up(&DiskError::of_rocksdb(&self.folder, &error).to_string());
             return;
         }
-        state.image = None;
-        (state.status.log_bytes, state.status.image_bytes) = (0, 0);
+        state.forget_image();
     }
 
     /// It is known whether the incarnation on disk continues.
