@@ -21,7 +21,7 @@ use kvasir_engine::{
 use kvasir_proto::types::{
     BatchOutcome, Cursor, Fingerprint, Incarnation, KvEvent, SourceState, SourceStatus,
 };
-use publisher::{Answer, Publisher, payload};
+use publisher::{Answer, Publisher, payload, payload_on};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
@@ -70,6 +70,9 @@ fn config(publisher: &Publisher) -> LinkConfig {
 #[derive(Debug, Default)]
 struct Received {
     held: BTreeSet<u64>,
+    in_pool: BTreeSet<u64>,
+    /// Blocks that were ever stored in the pool.
+    pooled: usize,
     applied: Vec<u64>,
     clears: usize,
     incarnation: Option<Incarnation>,
@@ -83,10 +86,15 @@ struct Received {
 impl Received {
     fn take(&mut self, command: SourceCommand) {
         match command {
-            SourceCommand::Apply { cursor, rank, events, .. } => {
+            SourceCommand::Apply { cursor, rank, events, pool_events, .. } => {
                 assert_eq!(rank, 3);
                 self.applied.push(cursor.sequence);
                 self.incarnation = Some(cursor.incarnation);
+                for event in pool_events {
+                    let KvEvent::Stored { blocks, .. } = event else { panic!("not {event:?}") };
+                    self.pooled += blocks.len();
+                    self.in_pool.extend(blocks.iter().map(|block| block.name.0));
+                }
                 for event in events {
                     match &event {
                         KvEvent::Stored { blocks, .. } => {
@@ -106,7 +114,11 @@ impl Received {
                 let KvEvent::Gone { names, .. } = event else { panic!("not {event:?}") };
                 assert!(names.iter().all(|name| self.held.remove(&name.0)), "they were held");
             }
-            SourceCommand::ExpireInPool(expired) => panic!("there is no pool: {expired:?}"),
+            SourceCommand::ExpireInPool(Expired { rank, event, early }) => {
+                assert_eq!((rank, early), (0, 0), "a pool has one rank");
+                let KvEvent::Gone { names, .. } = event else { panic!("not {event:?}") };
+                assert!(names.iter().all(|name| self.in_pool.remove(&name.0)), "it had them");
+            }
             SourceCommand::Clear => {
                 self.clears += 1;
                 self.held.clear();
@@ -271,6 +283,30 @@ async fn blocks_with_a_time_to_live_leave_and_the_stream_goes_on() {
         assert_eq!((applied > 20, receiver.received.lost()), (true, 0));
     })
     .await;
+}
+
+/// What is in a store that workers share outlives the engine, and so does its time to live.
+#[tokio::test]
+async fn blocks_in_a_pool_stay_when_the_engine_restarts_until_their_time_is_over() {
+    for (ttl, left) in [(Duration::from_secs(600), 1), (Duration::from_millis(500), 0)] {
+        let mut publisher = Publisher::bind().await;
+        let mut config = config(&publisher);
+        config.normaliser.has_pool = true;
+        config.normaliser.medium_ttls = vec![("external".to_owned(), ttl)];
+        with_link(config, None, async |mut receiver| {
+            receiver.until_subscribed(&mut publisher).await;
+            publisher.publish_payload(&payload_on("EXTERNAL", 1.0, 7)).await;
+            receiver.until(&mut publisher, |received, _| received.pooled == 1).await;
+            publisher.restart().await;
+            publisher.publish().await;
+            let is_over = |received: &Received, _: &Publisher| {
+                received.clears >= 2 && received.in_pool.len() == left
+            };
+            receiver.until(&mut publisher, is_over).await;
+            assert_eq!(receiver.received.lost(), 0);
+        })
+        .await;
+    }
 }
 
 #[tokio::test]

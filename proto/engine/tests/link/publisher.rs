@@ -42,6 +42,11 @@ const ANY: &str = "tcp://127.0.0.1:0";
 
 /// `[ts, [["BlockStored", [name], nil, [4 tokens], 4, nil, "GPU"]], nil]`
 pub(crate) fn payload(ts: f64, name: u64) -> Bytes {
+    payload_on("GPU", ts, name)
+}
+
+/// The same with another medium.
+pub(crate) fn payload_on(medium: &str, ts: f64, name: u64) -> Bytes {
     let mut out = Vec::new();
     rmp::encode::write_array_len(&mut out, 3).unwrap();
     rmp::encode::write_f64(&mut out, ts).unwrap();
@@ -57,7 +62,7 @@ pub(crate) fn payload(ts: f64, name: u64) -> Bytes {
     }
     rmp::encode::write_uint(&mut out, 4).unwrap();
     rmp::encode::write_nil(&mut out).unwrap();
-    rmp::encode::write_str(&mut out, "GPU").unwrap();
+    rmp::encode::write_str(&mut out, medium).unwrap();
     rmp::encode::write_nil(&mut out).unwrap();
     out.into()
 }
