@@ -5,7 +5,7 @@ use crate::events::{blocks_of, dump, stored};
 use bench_figures::random::mixed;
 use kvasir_engine::decode::{EngineKind, decode};
 use kvasir_engine::normalise::{Normaliser, NormaliserConfig};
-use kvasir_index::{DumpRecord, Query, QueryKey, Scratch};
+use kvasir_index::{DumpRecord, Query, QueryKey, Scratch, SharedBlocks};
 use kvasir_proto::hash::{Namespace, local_hashes, sequence_hashes, tokens_le};
 use kvasir_proto::types::{KvEvent, LocalHash, StoredBlock, Tier, TierSet, WorkerId};
 use kvasir_tests::engine::wire::{BatchStyle, EngineEvent, HashForm, WireForm};
@@ -39,6 +39,7 @@ pub fn all() -> Vec<Case> {
         apply(&fleet, &table),
         lookup("lookup-64", 64, &fleet, &table),
         lookup("lookup-512", 512, &fleet, &table),
+        lookup_shared("lookup-512-shared", &table),
         dumped(&fleet),
     ]
 }
@@ -140,29 +141,57 @@ fn lookup(
     fleet: &Rc<RefCell<Fleet>>,
     table: &Rc<RefCell<HashMap<u64, u64>>>,
 ) -> Case {
-    let (fleet, table) = (Rc::clone(fleet), Rc::clone(table));
+    let fleet = Rc::clone(fleet);
+    let mut scratch = Scratch::default();
+    let mut turn = prompts(blocks);
+    let operation = Box::new(move || {
+        let Some(prompt) = turn.next() else { return };
+        fleet.borrow().index.find(query(&prompt, None), &mut scratch);
+        assert_eq!(scratch.matches().len(), 2);
+    });
+    let yardstick = asking(blocks, table);
+    Case { name, against: "a hash table asked for as many keys", operation, yardstick }
+}
+
+/// A prompt that two workers hold, and a pool that all workers read: another prompt each time.
+fn lookup_shared(name: &'static str, table: &Rc<RefCell<HashMap<u64, u64>>>) -> Case {
+    let Fleet { index, sources } = Fleet::build_with_pool();
+    let (mut scratch, mut shared) = (Scratch::default(), SharedBlocks::default());
+    let mut turn = prompts(PROMPT_BLOCKS);
+    let operation = Box::new(move || {
+        let Some(prompt) = turn.next() else { return };
+        shared.begin(prompt.len());
+        index.add_shared(QueryKey::Locals(&prompt), &mut shared, || true);
+        index.find(query(&prompt, Some(&shared)), &mut scratch);
+        assert_eq!(scratch.matches().len(), sources.len());
+    });
+    let yardstick = asking(PROMPT_BLOCKS, table);
+    Case { name, against: "a hash table asked for as many keys", operation, yardstick }
+}
+
+/// The first blocks of the fleet's prompts, again and again.
+fn prompts(blocks: usize) -> impl Iterator<Item = Vec<LocalHash>> {
     let prompts: Vec<Vec<LocalHash>> = (0..PROMPTS)
         .map(|at| locals(mixed(at) % PROMPTS).into_iter().take(blocks).collect())
         .collect();
-    let mut scratch = Scratch::default();
-    let mut turn = prompts.into_iter().cycle();
-    let operation = Box::new(move || {
-        let Some(prompt) = turn.next() else { return };
-        let key = QueryKey::Locals(&prompt);
-        let query =
-            Query { key, tiers: TierSet::ALL, workers: None, minimum_overlap: 1, shared: None };
-        fleet.borrow().index.find(query, &mut scratch);
-        assert_eq!(scratch.matches().len(), 2);
-    });
-    let mut at = 0;
-    let yardstick = Box::new(move || {
+    prompts.into_iter().cycle()
+}
+
+fn query<'a>(prompt: &'a [LocalHash], shared: Option<&'a SharedBlocks>) -> Query<'a> {
+    let key = QueryKey::Locals(prompt);
+    Query { key, tiers: TierSet::ALL, workers: None, minimum_overlap: 1, shared }
+}
+
+/// Asks a table for so many keys.
+fn asking(blocks: usize, table: &Rc<RefCell<HashMap<u64, u64>>>) -> Box<dyn FnMut()> {
+    let (table, mut at) = (Rc::clone(table), 0);
+    Box::new(move || {
         let table = table.borrow();
         for _ in 0..blocks {
             at = (at + 1) % KEYS;
             black_box(table.get(&mixed(mixed(at) % KEYS)));
         }
-    });
-    Case { name, against: "a hash table asked for as many keys", operation, yardstick }
+    })
 }
 
 /// All that one worker holds.

@@ -42,6 +42,26 @@ impl Fleet {
         fleet
     }
 
+    /// The same with a pool that all workers read, and that holds all prompts.
+    #[expect(clippy::expect_used, reason = "names are valid and the index has room")]
+    pub fn build_with_pool() -> Self {
+        let mut fleet = Self::build();
+        let pool = WorkerId::new("pool").expect("a name");
+        fleet.index.set_pool(&pool);
+        for worker in 0..WORKERS {
+            let worker = WorkerId::new(&format!("worker-{worker}")).expect("a name");
+            fleet.index.set_reads(&worker, std::slice::from_ref(&pool));
+        }
+        let source = fleet.index.add_source(&pool, "source", 0, CopyMode::Set);
+        let source = source.expect("room for a source");
+        for prompt in 0..PROMPTS {
+            for event in stored(&blocks_of(&locals(prompt)), EVENT_BLOCKS) {
+                fleet.index.apply(source, 0, &event).expect("a known source");
+            }
+        }
+        fleet
+    }
+
     /// Applies events of one worker.
     #[expect(clippy::expect_used, reason = "the source is in the index")]
     pub fn apply(&mut self, worker: u64, events: &[KvEvent]) {
