@@ -6,12 +6,17 @@ use kvasir_proto::pb::{self, publish_events_request::Message as Publish};
 use prost::Message;
 use rand::Rng;
 use rand::seq::IndexedRandom;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
 use tonic::{Code, Status};
 
 const WORKERS: &[&str] = &["w0", "w1", "w2"];
 const MODELS: &[&str] = &["m1", "m2"];
 const BLOCK_SIZES: &[u32] = &[4, 4, 4, 8];
 const BLOCKS: u64 = 12;
+/// Longest wait until a stream that has ended is known to have ended, and how often to look.
+const CLOSED_MAX: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(2);
 
 /// One call of a tenant, complete but for the tenant's name.
 #[derive(Debug, Clone)]
@@ -178,7 +183,37 @@ impl Callers {
             .map(|message| pb::PublishEventsRequest { message: Some(message) }.encode_to_vec());
         let answers =
             self.publish.call_all("/kvasir.v1.EventIngest/PublishEvents", &messages).await?;
+        self.until_closed(tenant, (worker, model)).await?;
         Ok(format!("{:?}", decoded::<pb::PublishEventsResponse>(&answers)?))
+    }
+
+    /// Waits until the server has noticed the end of a worker's streams, which shows in the worker's state.
+    async fn until_closed(
+        &self,
+        tenant: &str,
+        (worker, model): (&str, &str),
+    ) -> Result<(), Status> {
+        let request = pb::ListWorkersRequest {
+            model: Some(model.to_owned()),
+            tenant: Some(tenant.to_owned()),
+            ..Default::default()
+        };
+        let begin = Instant::now();
+        loop {
+            let answers = self.query.call("/kvasir.v1.Indexer/ListWorkers", &request).await?;
+            let pages = decoded::<pb::ListWorkersResponse>(&answers)?;
+            let is_it = |at: &&pb::WorkerInfo| {
+                at.registration.as_ref().is_some_and(|at| at.worker_id == worker)
+            };
+            let mut workers = pages.iter().flat_map(|page| &page.workers).filter(is_it);
+            if !workers.any(|at| at.sources.iter().any(|source| source.connected)) {
+                return Ok(());
+            }
+            if begin.elapsed() > CLOSED_MAX {
+                return Err(Status::internal(format!("the stream of {worker} never ends")));
+            }
+            sleep(LOOK).await;
+        }
     }
 
     async fn find_in_stream(
