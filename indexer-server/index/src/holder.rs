@@ -7,6 +7,7 @@ use crate::pages::{Confirmed, HeldPages};
 use crate::record::{Copies, Record};
 use crate::records::{Names, Records};
 use crate::sets::HolderIndex;
+use crate::shortfall::Shortfall;
 use crate::slots::{NONE, Page, Slot};
 use crate::source::SourceId;
 use crate::totals::Totals;
@@ -25,6 +26,8 @@ pub(crate) struct Holder {
     worker: WorkerId,
     rank: DpRank,
     index: HolderIndex,
+    /// Sources that feed it, in order of arrival.
+    fed_by: SmallVec<[SourceId; 1]>,
     /// The source that plain slots belong to.
     primary: Option<SourceId>,
     /// The slot of the block that was stored last, which is usually the parent of the next one. The slot may have been reused since.
@@ -39,15 +42,6 @@ pub(crate) struct Holder {
     digests: Vec<(SourceId, RankDigest)>,
     /// What the index's totals have of it.
     counted: Totals,
-}
-
-/// Blocks that a rank lacks for the byte budget.
-#[derive(Debug, Default)]
-struct Shortfall {
-    /// Blocks shed, and refused because of that, as long as some source may lack some.
-    blocks: u64,
-    /// Sources that may lack some of them.
-    sources: SmallVec<[SourceId; 1]>,
 }
 
 /// Something that a rank holds.
@@ -76,6 +70,7 @@ impl Holder {
             worker,
             rank,
             index,
+            fed_by: SmallVec::new(),
             primary: None,
             last: NONE,
             held: HeldPages::default(),
@@ -130,6 +125,16 @@ impl Holder {
 
     // === sources ===
 
+    /// Sources that feed it, in order of arrival.
+    pub(crate) fn fed_by(&self) -> &[SourceId] {
+        &self.fed_by
+    }
+
+    pub(crate) fn feed(&mut self, source: SourceId) {
+        let at = self.fed_by.partition_point(|&other| other < source);
+        self.fed_by.insert(at, source);
+    }
+
     /// The source that plain slots belong to; none before the first store.
     pub(crate) const fn primary(&self) -> Option<SourceId> {
         self.primary
@@ -146,6 +151,7 @@ impl Holder {
 
     /// A source that holds nothing here was removed.
     pub(crate) fn forget_source(&mut self, source: SourceId) {
+        self.fed_by.retain(|at| *at != source);
         if self.is_primary(source) {
             self.primary = None;
         }
@@ -177,33 +183,28 @@ impl Holder {
 
     /// Whether blocks were shed, or refused because of that.
     pub(crate) const fn is_short(&self) -> bool {
-        self.shortfall.blocks > 0
+        self.shortfall.blocks() > 0
     }
 
     pub(crate) const fn shed_blocks(&self) -> u64 {
-        self.shortfall.blocks
+        self.shortfall.blocks()
     }
 
     /// Sources that may lack shed blocks.
     pub(crate) fn short_sources(&self) -> &[SourceId] {
-        &self.shortfall.sources
+        self.shortfall.sources()
     }
 
     /// Blocks were shed that these sources lack, of which only the new ones are given.
     pub(crate) fn add_shortfall(&mut self, blocks: u64, new: &[SourceId]) {
-        self.shortfall.blocks += blocks;
-        self.shortfall.sources.extend_from_slice(new);
-        debug_assert!(self.is_short() != self.shortfall.sources.is_empty(), "some source is short");
+        self.shortfall.add(blocks, new);
         self.changes.note_heading();
     }
 
     /// A source lacks nothing here any more: all that it stored is gone.
     pub(crate) fn clear_shortfall(&mut self, source: SourceId) {
-        self.shortfall.sources.retain(|at| *at != source);
+        self.shortfall.clear(source);
         self.changes.note_heading();
-        if self.shortfall.sources.is_empty() {
-            self.shortfall.blocks = 0;
-        }
     }
 
     // === digests ===
@@ -265,6 +266,7 @@ impl Holder {
             + self.confirmed.bytes()
             + self.records.bytes()
             + self.changes.bytes()
+            + usize::from(self.fed_by.spilled()) * self.fed_by.capacity() * size_of::<SourceId>()
             + self.digests.capacity() * size_of::<(SourceId, RankDigest)>()
             + self.digests.iter().map(|(_, digest)| digest.bytes()).sum::<usize>()
     }

@@ -50,6 +50,7 @@ mod pages;
 mod record;
 mod records;
 mod roles;
+mod shortfall;
 mod source;
 mod totals;
 

@@ -143,10 +143,11 @@ impl Index {
     fn feed_rank(&mut self, id: SourceId, rank: DpRank, holder: HolderIndex) {
         let has_digests = self.has_digests(id);
         self.change_source(id, |source| source.add_rank(rank, holder));
-        if let Some(Some(at)) = self.holders.get_mut(holder as usize)
-            && has_digests
-        {
-            at.start_digest(id, RankDigest::default());
+        if let Some(Some(at)) = self.holders.get_mut(holder as usize) {
+            at.feed(id);
+            if has_digests {
+                at.start_digest(id, RankDigest::default());
+            }
         }
     }
 
@@ -288,10 +289,8 @@ impl Index {
         let Some(Some(at)) = self.holders.get_mut(holder as usize) else {
             return;
         };
-        let worker = self.workers.get(at.worker());
-        let feeds = |id: &SourceId| self.sources.get(id).is_some_and(|source| source.feeds(holder));
-        let sources = worker.into_iter().flat_map(|worker| &worker.sources).copied();
-        let lacking = sources.filter(|id| blocks > 0 && is_affected(id) && feeds(id));
+        let sources = at.fed_by().iter().copied();
+        let lacking = sources.filter(|id| blocks > 0 && is_affected(id));
         let (known, new): (Vec<_>, Vec<_>) =
             lacking.partition(|id| at.short_sources().contains(id));
         if known.is_empty() && new.is_empty() {

@@ -6,7 +6,7 @@ use crate::index::Index;
 use crate::segments::{NO_SEGMENT, Segment, SegmentId};
 use crate::sets::SetId;
 use crate::slots::{NONE, Page, Slot, adjacent, page_of};
-use crate::source::SourceId;
+use crate::source::{Source, SourceId};
 use kvasir_proto::digest::{RankDigest, block_digest};
 use kvasir_proto::types::{BlockName, Tier};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +35,7 @@ impl Index {
             self.validate_slots_held(holder)?;
             self.validate_records(holder, &mut keys)?;
             self.validate_waiting(holder)?;
+            self.validate_fed_by(holder)?;
         }
         for (id, source) in &self.sources {
             let counted = keys.get(id).copied().unwrap_or(0);
@@ -44,6 +45,16 @@ impl Index {
                 source.keys()
             );
         }
+        Ok(())
+    }
+
+    fn validate_fed_by(&self, holder: &Holder) -> Result<(), String> {
+        let feeds = |source: &Source| source.feeds(holder.index());
+        let worker = self.workers.get(holder.worker());
+        let all = worker.into_iter().flat_map(|worker| &worker.sources);
+        let feeding = all.filter(|id| self.sources.get(id).is_some_and(feeds));
+        let (worker, rank) = (holder.worker(), holder.rank());
+        ensure!(holder.fed_by().iter().eq(feeding), "sources of {worker} rank {rank}");
         Ok(())
     }
 

@@ -129,11 +129,9 @@ impl<'a> HolderView<'a> {
 
     /// Sources that feed this rank, in order of arrival.
     pub fn sources(&self) -> impl Iterator<Item = (SourceId, &'a str, &'a SourceStatus)> + use<'a> {
-        let (index, at) = (self.index, self.holder.index());
-        let worker = self.index.workers.get(self.holder.worker());
-        worker.into_iter().flat_map(|worker| &worker.sources).filter_map(move |id| {
-            let source = index.sources.get(id)?;
-            source.feeds(at).then(|| (*id, &**source.name(), source.status()))
+        let sources = &self.index.sources;
+        self.holder.fed_by().iter().filter_map(|&id| {
+            sources.get(&id).map(|source| (id, &**source.name(), source.status()))
         })
     }
 
@@ -141,10 +139,23 @@ impl<'a> HolderView<'a> {
     /// most), but connected only if all of them are. Cold if none feeds it.
     #[must_use]
     pub fn status(&self) -> SourceStatus {
-        let statuses = || self.sources().map(|(_, _, status)| status);
-        let worst = statuses().max_by_key(|status| (status.state, status.lag_batches()));
-        let connected = statuses().all(|status| status.connected);
+        let (worst, connected) = self.worst_source();
         worst
             .map_or_else(SourceStatus::default, |worst| SourceStatus { connected, ..worst.clone() })
+    }
+
+    /// What [`status`](Self::status) consists of, without a copy: the status of that source, and whether all are connected. None, and
+    /// false, if none feeds the rank.
+    #[must_use]
+    pub fn worst_source(&self) -> (Option<&'a SourceStatus>, bool) {
+        let (mut worst, mut connected) = (None::<&SourceStatus>, true);
+        for (_, _, status) in self.sources() {
+            connected &= status.connected;
+            let rank = |at: &SourceStatus| (at.state, at.lag_batches());
+            if worst.is_none_or(|worst| rank(status) >= rank(worst)) {
+                worst = Some(status);
+            }
+        }
+        (worst, connected && worst.is_some())
     }
 }

@@ -8,7 +8,7 @@ use crate::partitions::{Origin, Partition, Partitions};
 use kvasir_index::{Index, Match, PlacedScratch, Query, QueryKey, Scratch, SharedBlocks};
 use kvasir_proto::{
     convert::{FindAnswer, FindQuery, QueryInput, WorkerMatch},
-    types::{LocalHash, PartitionKey, SourceStatus, Tier, WorkerKey},
+    types::{LocalHash, PartitionKey, SourceState, SourceStatus, Tier, WorkerKey},
 };
 use std::{cell::RefCell, sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -133,6 +133,7 @@ impl Finder {
                 if limits.is_some_and(|limits| matches.len() + wanted > limits.matches) {
                     return Ok(None);
                 }
+                matches.reserve(wanted);
                 let wanted = scratch.matches().iter().take(wanted);
                 matches.extend(wanted.filter_map(|found| answer(&index, found, now)));
             }
@@ -196,7 +197,7 @@ fn answer(index: &Index, found: &Match, now: Duration) -> Option<WorkerMatch> {
         by_best_tier: found.by_best_tier,
         pool_blocks: found.pool_blocks,
         shed_blocks: holder.shed_blocks(),
-        ..nothing_held(key, &holder.status(), now)
+        ..nothing_held(key, holder.worst_source(), now)
     })
 }
 
@@ -205,13 +206,18 @@ fn unconfirmed(partition: &Partition, key: &WorkerKey, now: Duration) -> WorkerM
     let index = partition.shard_of(&key.worker).read();
     let mut ranks = index.worker(&key.worker).into_iter().flat_map(|worker| worker.holders());
     let Some(holder) = ranks.find(|holder| holder.rank() == key.rank) else {
-        return nothing_held(key.clone(), &SourceStatus::default(), now);
+        return nothing_held(key.clone(), (None, false), now);
     };
     let shed_blocks = holder.shed_blocks();
-    WorkerMatch { shed_blocks, ..nothing_held(key.clone(), &holder.status(), now) }
+    WorkerMatch { shed_blocks, ..nothing_held(key.clone(), holder.worst_source(), now) }
 }
 
-fn nothing_held(key: WorkerKey, status: &SourceStatus, now: Duration) -> WorkerMatch {
+fn nothing_held(
+    key: WorkerKey,
+    (status, connected): (Option<&SourceStatus>, bool),
+    now: Duration,
+) -> WorkerMatch {
+    let verified_at = status.and_then(|status| status.verified_at);
     WorkerMatch {
         worker: key.worker,
         rank: key.rank,
@@ -220,11 +226,11 @@ fn nothing_held(key: WorkerKey, status: &SourceStatus, now: Duration) -> WorkerM
         by_tier: [0; Tier::COUNT],
         by_best_tier: [0; Tier::COUNT],
         pool_blocks: 0,
-        state: status.state,
-        applied: status.applied,
-        lag_batches: status.lag_batches(),
-        verified_age: status.verified_at.map(|at| now.saturating_sub(at)),
+        state: status.map_or(SourceState::Cold, |status| status.state),
+        applied: status.and_then(|status| status.applied),
+        lag_batches: status.map_or(0, SourceStatus::lag_batches),
+        verified_age: verified_at.map(|at| now.saturating_sub(at)),
         shed_blocks: 0,
-        connected: status.connected,
+        connected,
     }
 }
