@@ -1,6 +1,7 @@
 use super::{
     ConfigError, Options,
     broker::{broker, map_is_by_broker},
+    index_shards::SHARD_BYTES_MIN,
     shard::shard,
     worker::registrations,
 };
@@ -8,7 +9,7 @@ use crate::{
     broker::BrokerConfig,
     grpc::{ENDPOINT_PLACES_MAX, EndpointRules, GrpcConfig, Place},
     ingest::IngestConfig,
-    partitions::{IndexConfig, SHARDS_MAX, SpeculationConfig},
+    partitions::{IndexConfig, SpeculationConfig},
     siblings::SIBLINGS_MAX,
     snapshot::CheckpointConfig,
 };
@@ -25,7 +26,7 @@ use kvasir_proto::{
     limits::{GRPC_MESSAGE_BYTES_MAX, QUERY_BLOCKS_MAX},
 };
 use kvasir_tls::Dialer;
-use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
+use std::{num::NonZeroUsize, path::PathBuf, thread, time::Duration};
 
 /// Checked options, by the module that they are for.
 #[derive(Debug, Clone, PartialEq)]
@@ -188,19 +189,14 @@ fn map_source(options: &Options) -> Option<MapSource> {
     Some(if map_is_by_broker(options) { MapSource::Broker } else { MapSource::File(path) })
 }
 
-/// Least bytes for each shard: a worker and a table or two of each kind need some 200 KiB.
-const SHARD_BYTES_MIN: usize = 1 << 20;
 /// Share of the limit that may be used by what cannot be shed: workers, sources, ranks and partitions.
 const FIXED_FRACTION: usize = 2;
 
 fn index(options: &Options) -> Result<IndexConfig, ConfigError> {
-    let shards = options.index_shards;
-    let counted = NonZeroUsize::new(shards).filter(|shards| shards.get() <= SHARDS_MAX);
-    let counted = counted.ok_or_else(|| {
-        ConfigError::invalid("index-shards", format!("is {shards}, must be 1 to {SHARDS_MAX}"))
-    })?;
     let bytes_max = options.max_index_bytes.map(|ByteCount(bytes)| bytes);
-    let least = counted.get() * SHARD_BYTES_MIN;
+    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let shards = options.index_shards.count(cores, bytes_max)?;
+    let least = shards.get() * SHARD_BYTES_MIN;
     if let Some(bytes) = options.max_index_bytes.filter(|bytes| bytes.0 < least) {
         let least = ByteCount(least);
         let why = format!(
@@ -213,5 +209,5 @@ fn index(options: &Options) -> Result<IndexConfig, ConfigError> {
         let why = format!("is {}, must be 0.001 to 1", options.tenant_share);
         ConfigError::invalid("tenant-share", why)
     })?;
-    Ok(IndexConfig { shards: counted, bytes_max, fixed_bytes_max, tenant_share })
+    Ok(IndexConfig { shards, bytes_max, fixed_bytes_max, tenant_share })
 }

@@ -3,12 +3,14 @@
 
 mod broker;
 mod check;
+mod index_shards;
 mod options;
 mod read;
 mod shard;
 mod worker;
 
 pub use check::{Config, MapSource};
+pub use index_shards::IndexShards;
 pub use kvasir_process::config::{Action, ConfigError};
 pub use options::Options;
 pub use read::read;

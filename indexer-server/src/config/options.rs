@@ -1,4 +1,4 @@
-use super::WorkerSpec;
+use super::{IndexShards, WorkerSpec};
 use clap::{ArgAction, Args};
 use kvasir_process::{
     config,
@@ -51,10 +51,10 @@ pub struct Options {
     /// not set
     #[arg(long, value_name = "FILE")]
     pub shard_map: Option<PathBuf>,
-    /// Shards of the index in this process, 1 to 64: each has a part of the workers and a writer
-    /// thread. Use more than one when one writer thread is busy; blocks are shared only within a shard
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
-    pub index_shards: usize,
+    /// Shards of the index in this process, 1 to 64, or auto: one for every 8 cores, at least 1, at most 4. Each has a part of the
+    /// workers and a writer thread. Blocks are shared only within a shard
+    #[arg(long, value_name = "COUNT", default_value_t = IndexShards::Auto)]
+    pub index_shards: IndexShards,
     /// Memory limit of the index, over all models and tenants, such as 8GiB: at least 1MiB a shard, no
     /// limit if not set. Beyond it the index sheds the least recently stored blocks: answers then
     /// credit less, never more

@@ -49,12 +49,13 @@ fn no_arguments_are_enough() {
 
 #[test]
 fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
-    let text = "max-in-flight = 7\nmax-connections = 9\nworker-timeout = \"5m\"\n";
+    let text =
+        "max-in-flight = 7\nmax-connections = 9\nworker-timeout = \"5m\"\nindex-shards = 2\n";
     let Ok(Action::Run(config)) = with_file(text, &["--max-in-flight", "8"]) else {
         panic!("refused")
     };
     assert_eq!((config.grpc.port.max_in_flight, config.grpc.port.max_connections), (8, 9));
-    assert_eq!(config.ingest.worker_timeout.as_secs(), 300);
+    assert_eq!((config.ingest.worker_timeout.as_secs(), config.index.shards.get()), (300, 2));
     assert_eq!(config.ingest.replay_concurrency, 8);
 }
 
@@ -155,8 +156,12 @@ fn every_refusal_names_the_option() {
     check(&["--log-format", "xml"], "\"xml\" is not one of text, json");
     check(&["--no-such-flag"], "--no-such-flag");
     check(&["--max-in-flight", "0"], "max-in-flight: is 0, must be 1 to");
-    check(&["--index-shards", "0"], "index-shards: is 0, must be 1 to 64");
-    check(&["--index-shards", "65"], "index-shards: is 65, must be 1 to 64");
+    check(&["--index-shards", "0"], "index-shards: is 0, must be 1 to 64, or auto");
+    check(
+        &["--index-shards", "many"],
+        "\"many\" is neither a number (invalid digit found in string) nor auto",
+    );
+    check(&["--index-shards", "65"], "index-shards: is 65, must be 1 to 64, or auto");
     check(&["--max-index-bytes", "8G"], "\"8G\" is not a number of bytes: write 8GiB, 8GB or");
     check(&["--max-index-bytes", "1000KiB"], "max-index-bytes: is 1000KiB, must be 1MiB or more");
     check(

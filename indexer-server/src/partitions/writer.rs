@@ -308,6 +308,7 @@ pub fn start_writers(
         mailboxes.push(sender);
         done.push(done_rx);
     }
+    tracing::info!(shards, "the index has a writer thread for each shard");
     let writer = Writer { mailboxes: mailboxes.into() };
     Ok((writer.clone(), WriterThreads { writer, done }))
 }

@@ -1,4 +1,6 @@
-use crate::harness::{Server, hello, query, registration, removed, scores, stored, within};
+use crate::harness::{
+    Server, hello, http_get, query, registration, removed, scores, stored, within,
+};
 use kvasir_proto::{
     hash::bucket,
     pb::{self, dump_worker_response::Part, indexer_client::IndexerClient},
@@ -165,4 +167,35 @@ async fn placements_stand_beside_all_of_three_shards() {
         );
     }
     server.stop().await.expect("a clean stop");
+}
+
+/// The number of shards may differ from one start to the next: on another machine `auto` is another number.
+#[tokio::test]
+async fn a_checkpoint_is_restored_with_another_number_of_shards() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let checkpoints = format!("--checkpoint-dir={}", folder.path().display());
+    let server = Server::start(&["--index-shards=1", &checkpoints]).await;
+    let mut client = server.indexer().await;
+    let mut publishers = Vec::new();
+    for member in members() {
+        client.register_worker(registration(&member.name)).await.expect("a new worker");
+        let mut publisher = server.publisher(hello(&member.name, "s", 1)).await;
+        let names: Vec<u64> = (1..=member.blocks.into()).collect();
+        publisher.acked(1, vec![stored(None, &names)]).await;
+        publishers.push(publisher);
+    }
+    let before = best(&mut client, 0).await;
+    assert_eq!(before.matches.len(), 6);
+    drop(publishers);
+    server.stop().await.expect("a clean stop");
+    for shards in ["--index-shards=3", "--index-shards=2", "--index-shards=auto"] {
+        let server = Server::start(&[shards, &checkpoints]).await;
+        within(async {
+            while http_get(server.addresses.http, "/readyz").await.expect("a side port").0 != 200 {}
+        })
+        .await;
+        let answer = best(&mut server.indexer().await, 0).await;
+        assert_eq!(scores(&answer), scores(&before), "{shards}");
+        server.stop().await.expect("a clean stop");
+    }
 }
