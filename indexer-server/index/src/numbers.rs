@@ -279,6 +279,8 @@ impl Numbers {
     /// Lets the sub-table of a hash grow, or splits it.
     fn make_room(&mut self, sub: usize, hash: u32) {
         let crowded = std::mem::take(&mut self.subs[sub]);
+        // Nothing else has asked for most of these lines for long.
+        crowded.lines.iter().for_each(prefetch);
         let (bits, lines, len) = (crowded.bits, crowded.lines.len(), crowded.len as usize);
         let is_marked = crowded.filled > crowded.len;
         self.lines -= lines;
