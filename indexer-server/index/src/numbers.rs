@@ -298,13 +298,18 @@ impl Numbers {
             self.bits += 1;
         }
         let is_low = |hash: u32| hash >> (31 - bits) & 1 == 0;
-        let entries = || crowded.lines.iter().flat_map(Line::entries);
-        let low = entries().filter(|at| is_low(at.0)).count();
+        // Lines are in the order of hashes, but for what found no room in its own line.
+        let middle = crowded.home(1 << (31 - bits));
+        let (before, behind) = crowded.lines.split_at(middle);
+        let both = behind.iter().take_while(|line| line.is_full()).count() + 1;
+        let lower = &crowded.lines[..before.len() + both];
+        let low = lower.iter().flat_map(Line::entries).filter(|at| is_low(at.0)).count();
         let above = self.subs.len();
-        for (at, wants_low, half) in [(sub, true, low), (above, false, len - low)] {
+        for (at, lines, wants_low, half) in
+            [(sub, lower, true, low), (above, behind, false, len - low)]
+        {
             let is_wanted = |hash| is_low(hash) == wants_low;
-            let half = Sub::spread(bits + 1, &crowded.lines, is_wanted, lines_for(half));
-            self.put(at, half);
+            self.put(at, Sub::spread(bits + 1, lines, is_wanted, lines_for(half)));
         }
         // The sub-table's part of the directory; its upper half is the new one's.
         let len = 1 << (self.bits - bits);
