@@ -216,12 +216,10 @@ impl Trie {
         blocks: &[StoredBlock],
         is_fresh: impl Fn(BlockName) -> bool,
     ) -> (Slot, u32) {
-        let is_free =
-            |block: &&StoredBlock| is_fresh(block.name) && self.named(block.name).is_none();
-        self.touch_names(blocks.iter().map(|block| block.name));
-        if blocks.first().filter(is_free).is_none() {
+        if blocks.is_empty() {
             return (NONE, 0);
         }
+        self.touch_names(blocks.iter().map(|block| block.name));
         let wanted = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
         let room = self.room(new.parent, blocks.len());
         let (first, len) = self.slots.allocate(new.parent, wanted, room);
@@ -234,6 +232,9 @@ impl Trie {
             }
             self.slots.set_named(slot);
             filled += 1;
+        }
+        if filled == 0 {
+            return (NONE, 0);
         }
         self.attach(new, first, filled);
         (first, filled)
