@@ -184,6 +184,7 @@ impl RankChange<'_> {
         for tier in Tier::ALL {
             if self.trie.slots.is_used(slot) && self.trie.holds(slot, self.holder.index(), tier) {
                 let by = Announcement { source, tier, mode: CopyMode::Set, epoch: 0 };
+                self.trie.touch_run(slot, len);
                 self.drop_plain(by, slot, len);
             }
         }

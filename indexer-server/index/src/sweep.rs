@@ -222,6 +222,7 @@ impl RankChange<'_> {
             (tier, drops && self.trie.holds(slot, self.holder.index(), tier))
         });
         for (tier, _) in tiers.into_iter().filter(|&(_, drop)| drop) {
+            self.trie.touch_run(slot, len);
             self.drop_plain(Announcement { tier, ..by }, slot, len);
             removed += u64::from(len);
         }

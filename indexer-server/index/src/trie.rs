@@ -257,6 +257,11 @@ impl Trie {
         names.for_each(|name| self.names.touch(mix(name.0)));
     }
 
+    /// Does so for the names of consecutive slots.
+    pub(crate) fn touch_run(&self, slot: Slot, len: u32) {
+        self.touch_names(self.slots.names(slot, len).iter().map(|&name| BlockName(name)));
+    }
+
     /// Fetches a segment and its first local hashes.
     pub(crate) fn touch_segment(&self, id: SegmentId) {
         let local = self.slots.local(self.segments.head(id));
@@ -334,9 +339,8 @@ impl Trie {
         debug_assert!(found, "segment {id} is in the branch table");
     }
 
-    /// Frees slots, with their names.
+    /// Frees slots, with their names. Call [`touch_names`](Self::touch_names) or [`touch_run`](Self::touch_run) before.
     pub(crate) fn free_slots(&mut self, slot: Slot, len: u32) {
-        self.touch_names(self.slots.names(slot, len).iter().map(|&name| BlockName(name)));
         for at in slot..slot + len {
             if self.slots.is_named(at) {
                 let found = self.names.remove(mix(self.slots.name(at).0), at);
