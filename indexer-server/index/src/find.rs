@@ -173,12 +173,20 @@ impl Scratch {
         any != 0
     }
 
+    /// The tiers of the query in which a rank holds anything.
+    fn used(&self, tiers: TierSet) -> [bool; Tier::COUNT] {
+        Tier::ALL.map(|tier| {
+            let is_held = |at: &Stretch| at.sets.get(tier.index()) != Some(&SetId::EMPTY);
+            tiers.contains(tier) && self.stretches.iter().any(is_held)
+        })
+    }
+
     /// Lists all ranks, most blocks first, equals in order of worker and rank; those still alive hold
-    /// `blocks`.
-    fn finish(&mut self, index: &Index, blocks: u32) {
+    /// `blocks`. Where all is in one tier, this counts it.
+    fn finish(&mut self, index: &Index, blocks: u32, only: Option<Tier>) {
         if blocks >= self.minimum_overlap {
             self.here.clone_from(&self.alive);
-            self.push_here(index, blocks);
+            self.push_here(index, blocks, only);
         }
         let stopped = std::mem::take(&mut self.stopped);
         let mut rest = stopped.as_slice();
@@ -191,16 +199,19 @@ impl Scratch {
                     *word = at.ranks;
                 }
             }
-            self.push_here(index, last.blocks);
+            self.push_here(index, last.blocks, only);
             rest = before;
         }
         self.stopped = stopped;
     }
 
     /// Lists the ranks in `here`, in order of worker and rank.
-    fn push_here(&mut self, index: &Index, blocks: u32) {
+    fn push_here(&mut self, index: &Index, blocks: u32, only: Option<Tier>) {
         let Self { matches, here, places, .. } = self;
-        let listed = |at: HolderIndex| Match { blocks, ..Match::none(HolderId(at)) };
+        let by_tier = Tier::ALL.map(|tier| if only == Some(tier) { blocks } else { 0 });
+        let by_best_tier = by_tier;
+        let listed =
+            |at: HolderIndex| Match { blocks, by_tier, by_best_tier, ..Match::none(HolderId(at)) };
         let count: u32 = here.iter().map(|word| word.count_ones()).sum();
         if index.in_order || count < 2 {
             matches.extend(bits(here).map(listed));
@@ -274,37 +285,27 @@ impl Index {
                 let reached = self.walk_locals(locals, |sets, from, end| {
                     scratch.enter(self, query.tiers, sets, from, end)
                 });
-                scratch.finish(self, reached);
-                self.count_tiers(query.tiers, scratch);
+                self.finish(reached, query.tiers, scratch);
                 true
             }
             QueryKey::Names(names) => {
                 scratch.set_apart_recorded(self);
-                self.find_names(names, query.tiers, scratch);
-                self.count_tiers(query.tiers, scratch);
+                let reached = self.find_names(names, query.tiers, scratch);
+                self.finish(reached, query.tiers, scratch);
                 self.find_recorded(names, (query.tiers, None), scratch, is_wanted)
             }
         }
     }
 
-    /// Counts, for each match, the blocks in each tier of the query.
-    fn count_tiers(&self, tiers: TierSet, scratch: &mut Scratch) {
-        let Scratch { matches, stretches, .. } = scratch;
-        let used = |tier: Tier| {
-            let set = |stretch: &Stretch| stretch.sets.get(tier.index()).copied();
-            tiers.contains(tier) && stretches.iter().any(|at| set(at) != Some(SetId::EMPTY))
-        };
-        let used = Tier::ALL.map(used);
-        if let [true, false, false] | [false, true, false] | [false, false, true] = used {
-            for at in matches {
-                at.by_tier = used.map(|used| if used { at.blocks } else { 0 });
-                at.by_best_tier = at.by_tier;
-            }
-            return;
-        }
-        for at in matches {
-            self.count_stretches(at, stretches, used);
-            debug_assert_eq!(at.pool_blocks, 0, "each block has a best tier");
+    /// Lists the ranks, and counts for each the blocks in each tier of the query.
+    fn finish(&self, reached: u32, tiers: TierSet, scratch: &mut Scratch) {
+        let used = scratch.used(tiers);
+        let mut used_tiers = Tier::ALL.into_iter().zip(used).filter(|&(_, used)| used);
+        let only = used_tiers.next().filter(|_| used_tiers.next().is_none()).map(|(tier, _)| tier);
+        scratch.finish(self, reached, only);
+        if only.is_none() {
+            let Scratch { matches, stretches, .. } = scratch;
+            matches.iter_mut().for_each(|at| self.count_stretches(at, stretches, used));
         }
     }
 
@@ -344,7 +345,7 @@ impl Scratch {
 
 impl Index {
     /// Walks for the ranks without records. Names that follow one another in a segment are compared there; others are looked up.
-    fn find_names(&self, names: &[BlockName], tiers: TierSet, scratch: &mut Scratch) {
+    fn find_names(&self, names: &[BlockName], tiers: TierSet, scratch: &mut Scratch) -> u32 {
         let mut from = 0;
         let mut rest = names;
         while let Some(slot) = rest.first().and_then(|&first| self.trie.named(first)) {
@@ -362,7 +363,7 @@ impl Index {
             from = end;
             rest = rest.get(equal..).unwrap_or_default();
         }
-        scratch.finish(self, from);
+        from
     }
 
     /// Adds the ranks that were set apart, one by one. Whether it was done with all.
@@ -485,7 +486,7 @@ impl Index {
                 }
             }
         }
-        scratch.finish(self, all);
+        scratch.finish(self, all, None);
         let Scratch { matches, stretches, .. } = scratch;
         let used = Tier::ALL.map(|tier| tiers.contains(tier));
         matches.iter_mut().for_each(|at| self.count_stretches(at, stretches, used));
