@@ -27,7 +27,7 @@ pub(crate) struct Holder {
     rank: DpRank,
     index: HolderIndex,
     /// Sources that feed it, in order of arrival.
-    fed_by: SmallVec<[SourceId; 1]>,
+    fed_by: SmallVec<[SourceId; 2]>,
     /// The source that plain slots belong to.
     primary: Option<SourceId>,
     /// The slot of the block that was stored last, which is usually the parent of the next one. The slot may have been reused since.

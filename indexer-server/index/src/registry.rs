@@ -149,6 +149,7 @@ impl Index {
                 at.start_digest(id, RankDigest::default());
             }
         }
+        self.recount(holder);
     }
 
     /// A rank of a worker; made if it is new.
