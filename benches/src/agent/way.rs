@@ -3,7 +3,7 @@
 use super::cores::Cores;
 use super::index::Index;
 use super::stream::{BLOCK_SIZE, Frame, Stream};
-use crate::load::child::cpu_time;
+use crate::load::child::{cpu_time, resident_bytes};
 use anyhow::{Context, Result, ensure};
 use kvasir_proto::pb;
 use kvasir_tests::client::{self, Indexer};
@@ -12,7 +12,6 @@ use kvasir_tests::engine::WireForm;
 use kvasir_tests::engine::publisher::{Endpoints, EpochForm, Publisher, PublisherConfig};
 use kvasir_tests::nats::NatsServer;
 use kvasir_tests::server::Server;
-use std::fs;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -246,10 +245,7 @@ impl Way {
 
     /// Resident memory of the agent, in bytes.
     pub fn resident_bytes(&self) -> Result<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.process_id()?))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kibibytes = line.and_then(|line| line.split_whitespace().next());
-        Ok(kibibytes.context("VmRSS")?.parse::<u64>()? << 10)
+        resident_bytes(self.process_id()?)
     }
 
     /// One of the agent's own figures.

@@ -27,6 +27,7 @@ async fn main() -> ExitCode {
         }
         Some(Role::Report { folder }) => load::report(&folder).map(|()| true),
         Some(Role::Checkpoints(args)) => load::run_checkpoints(args).await.map(|()| true),
+        Some(Role::Scale(args)) => load::run_scale(args).await.map(|()| true),
         Some(Role::Tls { trials, quick }) => load::run_tls(trials, quick).await.map(|()| true),
         Some(Role::Echo) => load::echo().await.map(|()| true),
         Some(Role::Publish { server, rate }) => load::publish(server, rate).await.map(|()| true),

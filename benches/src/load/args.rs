@@ -1,4 +1,4 @@
-use super::CheckpointArgs;
+use super::{CheckpointArgs, ScaleArgs};
 use clap::{Parser, Subcommand};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -50,6 +50,8 @@ pub enum Role {
     },
     /// Measures what checkpoints cost, in bytes and ingest, and how fast a killed server is back.
     Checkpoints(CheckpointArgs),
+    /// Measures what grows with blocks, workers and models: memory, lookups, checkpoints and start-up.
+    Scale(ScaleArgs),
     /// Measures what TLS with client certificates costs the server, beside a plain server in the same run.
     Tls {
         /// Measurements of each server, in turn.

@@ -96,7 +96,8 @@ pub async fn run(args: CheckpointArgs) -> Result<()> {
     Ok(())
 }
 
-async fn start(folder: Option<&Path>, interval_ms: u64) -> Result<Server> {
+/// Starts a server, with checkpoints in a folder if one is given.
+pub(super) async fn start(folder: Option<&Path>, interval_ms: u64) -> Result<Server> {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let interval = format!("{interval_ms}ms");
     let mut flags = vec!["--worker-timeout", "86400s"];
@@ -150,13 +151,7 @@ async fn restore(args: CheckpointArgs) -> Result<Restored> {
     let first = checkpoint(false).await?;
     let compacted = checkpoint(true).await?;
     server.kill().await;
-    let begin = Instant::now();
-    let mut server = start(Some(folder.path()), 86_400_000).await?;
-    while metrics::get(server.addresses.http, "/readyz").await?.0 != 200 {
-        ensure!(begin.elapsed() < PATIENCE, "not ready after {PATIENCE:?}");
-        sleep(ASK_EVERY).await;
-    }
-    let ready = begin.elapsed();
+    let (mut server, ready) = restart(folder.path()).await?;
     let mut indexer = client::connect(server.addresses.grpc).await?;
     let restored = held(&mut indexer).await?;
     ensure!(restored == pairs, "{restored} of {pairs} pairs came back");
@@ -170,23 +165,49 @@ async fn restore(args: CheckpointArgs) -> Result<Restored> {
     })
 }
 
-async fn held(indexer: &mut Indexer) -> Result<u64> {
+/// Starts a server with the checkpoints of a folder; also returns the time until it is ready.
+pub(super) async fn restart(folder: &Path) -> Result<(Server, Duration)> {
+    let begin = Instant::now();
+    let server = start(Some(folder), 86_400_000).await?;
+    while metrics::get(server.addresses.http, "/readyz").await?.0 != 200 {
+        ensure!(begin.elapsed() < PATIENCE, "not ready after {PATIENCE:?}");
+        sleep(ASK_EVERY).await;
+    }
+    Ok((server, begin.elapsed()))
+}
+
+/// (worker, block) pairs of the index.
+pub(super) async fn held(indexer: &mut Indexer) -> Result<u64> {
     let stats = indexer.get_stats(pb::GetStatsRequest::default()).await?.into_inner();
     Ok(stats.partitions.iter().map(|partition| partition.pairs).sum())
 }
 
 /// The chains that one worker alone holds.
-fn events(worker: u64, blocks: u64) -> Vec<pb::PublishedEvent> {
+pub(super) fn events(worker: u64, blocks: u64) -> Vec<pb::PublishedEvent> {
     let mut events = Vec::new();
-    let (mut stored, mut chain) = (0, 0);
+    let (mut stored, mut number) = (0, 0);
     while stored < blocks {
-        let stem = mixed(worker << 32 | chain);
-        let length = (CHAIN_BLOCKS.0 + stem % CHAIN_BLOCKS.1).min(blocks - stored);
-        let names: Vec<u64> = (0..length).map(|block| mixed(stem.wrapping_add(block))).collect();
-        let locals: Vec<u64> = names.iter().map(|name| mixed(*name)).collect();
-        events.extend(fleet::stored(&names, &locals));
+        let (stem, length) = chain(worker, number);
+        let length = length.min(blocks - stored);
+        events.extend(fleet::stored(&names_of(stem, length), &locals_of(stem, length)));
         stored += length;
-        chain += 1;
+        number += 1;
     }
     events
+}
+
+/// The stem of a chain of a worker, of which its names and hashes are made, and how many blocks it has.
+pub(super) const fn chain(worker: u64, number: u64) -> (u64, u64) {
+    let stem = mixed(worker << 32 | number);
+    (stem, CHAIN_BLOCKS.0 + stem % CHAIN_BLOCKS.1)
+}
+
+/// Names of the first blocks of a chain.
+pub(super) fn names_of(stem: u64, blocks: u64) -> Vec<u64> {
+    (0..blocks).map(|block| mixed(stem.wrapping_add(block))).collect()
+}
+
+/// Local hashes of the first blocks of a chain.
+pub(super) fn locals_of(stem: u64, blocks: u64) -> Vec<u64> {
+    names_of(stem, blocks).into_iter().map(mixed).collect()
 }

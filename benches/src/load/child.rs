@@ -69,6 +69,14 @@ pub async fn stdin_ended() {
     }
 }
 
+/// Resident memory of a process, in bytes.
+pub fn resident_bytes(process_id: u32) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{process_id}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kibibytes = line.and_then(|line| line.split_whitespace().next());
+    Ok(kibibytes.context("VmRSS")?.parse::<u64>()? << 10)
+}
+
 /// Processor time that a process has used so far, in all its threads, to 10 ms.
 pub fn cpu_time(process_id: u32) -> Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{process_id}/stat"))?;

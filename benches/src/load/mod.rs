@@ -17,12 +17,14 @@ pub(crate) mod raw;
 mod record;
 mod report;
 mod run;
+mod scale;
 mod shapes;
 mod tls;
 
 pub use args::{Args, Role};
 pub use checkpoints::{CheckpointArgs, run as run_checkpoints};
 pub use run::run;
+pub use scale::{ScaleArgs, run as run_scale};
 pub use tls::run as run_tls;
 
 use anyhow::Result;

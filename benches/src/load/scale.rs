@@ -1,0 +1,404 @@
+//! What grows with a fleet: memory, lookups, checkpoints and start-up, by the number of blocks, of workers and of models.
+
+use super::checkpoints::{chain, events, held, locals_of, names_of, restart, start};
+use super::child::resident_bytes;
+use super::fleet::{self, BLOCK_SIZE, WORKERS, applied, hello, ingest_client, stored};
+use anyhow::{Context, Result, ensure};
+use bench_figures::random::mixed;
+use futures::{StreamExt, TryStreamExt, stream};
+use hdrhistogram::Histogram;
+use kvasir_proto::pb;
+use kvasir_proto::pb::publish_events_request::Message as Request;
+use kvasir_tests::client::{self, Indexer};
+use serde::Serialize;
+use std::net::SocketAddr;
+use std::pin::pin;
+use tempfile::TempDir;
+use tokio::select;
+use tokio::time::Instant;
+use tonic::transport::{Channel, Endpoint};
+
+/// Blocks of the prompts that workers and models hold.
+const PROMPT_BLOCKS: u64 = 16;
+/// Publishers at the same time.
+const PUBLISHERS_MAX: usize = 16;
+/// Ranks whose answer is asked for as a whole; one of more is longer than a message may be.
+const LISTED_RANKS_MAX: u64 = 16_384;
+/// Sizes to which the measured ones are extended.
+const EXTENDED_TO: [f64; 2] = [50e6, 200e6];
+/// Longest latency that is told apart, in microseconds.
+const LATENCY_MAX_US: u64 = 60_000_000;
+
+/// What is measured.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ScaleArgs {
+    /// (worker, block) pairs of each index; with several, a straight line through them says what 50 and 200 million take.
+    #[arg(long, value_delimiter = ',', default_values_t = [2_000_000, 10_000_000, 20_000_000])]
+    pairs: Vec<u64>,
+    /// Workers of each fleet.
+    #[arg(long, value_delimiter = ',', default_values_t = [64, 1_000, 10_000])]
+    workers: Vec<u64>,
+    /// Ranks of each worker.
+    #[arg(long, default_value_t = 8)]
+    ranks: u32,
+    /// Models (partitions) of each server, with a worker each.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 256, 4_096])]
+    models: Vec<u64>,
+    /// Questions of each kind.
+    #[arg(long, default_value_t = 2_000)]
+    questions: u64,
+}
+
+/// Times of single calls, in microseconds.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Times {
+    p50_us: u64,
+    p99_us: u64,
+    max_us: u64,
+}
+
+/// An index with so many pairs, 64 workers.
+#[derive(Debug, Serialize)]
+struct ByPairs {
+    pairs: u64,
+    resident_bytes: u64,
+    hit_64_blocks: Times,
+    hit_256_blocks: Times,
+    /// While the first checkpoint, of everything, is written.
+    hit_64_blocks_beside_checkpoint: Times,
+    checkpoint_ms: u64,
+    disk_bytes: u64,
+    /// From the start of the process to ready, after a kill.
+    ready_ms: f64,
+}
+
+/// A fleet whose ranks all hold one short prompt; two workers hold another one.
+#[derive(Debug, Serialize)]
+struct ByWorkers {
+    workers: u64,
+    ranks: u64,
+    resident_bytes: u64,
+    registered_and_published_s: f64,
+    list_workers_ms: f64,
+    held_by_two_workers: Times,
+    held_by_all_best_ten: Times,
+    /// Of small fleets only.
+    held_by_all: Option<Times>,
+}
+
+/// A server of so many models, with a worker each.
+#[derive(Debug, Serialize)]
+struct ByModels {
+    models: u64,
+    resident_bytes: u64,
+    hit: Times,
+}
+
+/// Measures, and prints a line of JSON for each size and what it comes to at the end.
+pub async fn run(args: ScaleArgs) -> Result<()> {
+    let mut sizes = Vec::new();
+    for &pairs in &args.pairs {
+        let size = by_pairs(pairs, args.questions).await?;
+        println!("{}", serde_json::to_string(&size)?);
+        sizes.push(size);
+    }
+    let (mut by_ranks, mut of_models) = (Vec::new(), Vec::new());
+    for &workers in &args.workers {
+        let size = by_workers(workers, args.ranks, args.questions).await?;
+        println!("{}", serde_json::to_string(&size)?);
+        by_ranks.push((size.ranks as f64, size.resident_bytes as f64));
+    }
+    for &models in &args.models {
+        let size = by_models(models, args.questions).await?;
+        println!("{}", serde_json::to_string(&size)?);
+        of_models.push((size.models as f64, size.resident_bytes as f64));
+    }
+    for (what, points) in [("rank", by_ranks), ("model", of_models)] {
+        if let Some(line) = Line::through(&points) {
+            println!("each further {what} takes {:.0} bytes of resident memory", line.slope);
+        }
+    }
+    let extend = |what: &str, unit: &str, figure: fn(&ByPairs) -> f64| {
+        let points: Vec<_> = sizes.iter().map(|at| (at.pairs as f64, figure(at))).collect();
+        let Some(line) = Line::through(&points) else { return };
+        for pairs in EXTENDED_TO {
+            let (value, off) = (line.at(pairs), 100.0 * line.deviation(&points));
+            let millions = pairs / 1e6;
+            println!(
+                "{what} with {millions:.0} M pairs: {value:.2} {unit} (the line is off by {off:.1} % at most)"
+            );
+        }
+    };
+    extend("resident memory", "GB", |at| at.resident_bytes as f64 / 1e9);
+    extend("ready after a kill in", "s", |at| at.ready_ms / 1e3);
+    extend("on disk", "GB", |at| at.disk_bytes as f64 / 1e9);
+    Ok(())
+}
+
+// === by pairs ===
+
+async fn by_pairs(pairs: u64, questions: u64) -> Result<ByPairs> {
+    let folder = TempDir::new()?;
+    // Checkpoints are written when asked for only.
+    let mut server = start(Some(folder.path()), 86_400_000).await?;
+    let process = server.process_id().context("a process")?;
+    let empty = resident_bytes(process)?;
+    let mut indexer = client::connect(server.addresses.grpc).await?;
+    let blocks = pairs / WORKERS;
+    fleet::fill(&mut indexer, server.addresses.grpc, |worker| events(worker, blocks)).await?;
+    let pairs = held(&mut indexer).await?;
+    let resident_bytes = resident_bytes(process)?.saturating_sub(empty);
+    let hit_64_blocks = ask_all(&mut indexer, questions, |at| hit(at, 64)).await?;
+    let hit_256_blocks = ask_all(&mut indexer, questions, |at| hit(at, 256)).await?;
+    let mut other = indexer.clone();
+    let request = pb::CreateCheckpointRequest { compact: false };
+    let mut writing = pin!(other.create_checkpoint(request));
+    let (mut times, mut number) = (histogram()?, 0);
+    let written = loop {
+        select! {
+            written = &mut writing => break written?.into_inner(),
+            asked = ask(&mut indexer, hit(number, 64)) => times.saturating_record(asked?),
+        }
+        number += 1;
+    };
+    server.kill().await;
+    let (mut server, ready) = restart(folder.path()).await?;
+    let restored = held(&mut client::connect(server.addresses.grpc).await?).await?;
+    ensure!(restored == pairs, "{restored} of {pairs} pairs came back");
+    server.stop().await;
+    Ok(ByPairs {
+        pairs,
+        resident_bytes,
+        hit_64_blocks,
+        hit_256_blocks,
+        hit_64_blocks_beside_checkpoint: Times::of(&times),
+        checkpoint_ms: written.duration_ms,
+        disk_bytes: written.disk_bytes,
+        ready_ms: ready.as_secs_f64() * 1e3,
+    })
+}
+
+/// A question about the first blocks of a chain that some worker holds.
+fn hit(number: u64, blocks: u64) -> pb::FindMatchesRequest {
+    let worker = mixed(number) % WORKERS;
+    let long = (0..).map(|at| chain(worker, at)).find(|&(_, length)| length >= blocks);
+    let (stem, _) = long.unwrap_or_default();
+    question(fleet::MODEL, locals_of(stem, blocks))
+}
+
+// === by workers ===
+
+async fn by_workers(workers: u64, ranks: u32, questions: u64) -> Result<ByWorkers> {
+    let mut server = start(None, 0).await?;
+    let process = server.process_id().context("a process")?;
+    let empty = resident_bytes(process)?;
+    let mut indexer = client::connect(server.addresses.grpc).await?;
+    let channel = channel(server.addresses.grpc).await?;
+    let begin = Instant::now();
+    let filled = (0..workers).map(|worker| {
+        let (mut indexer, channel) = (indexer.clone(), channel.clone());
+        async move {
+            let id = fleet::worker_id(worker);
+            fleet::register(&mut indexer, &id).await?;
+            let mut chains = vec![0];
+            chains.extend((worker < 2).then_some(1));
+            publish(channel, hello(id, 0), ranks, &chains).await
+        }
+    });
+    stream::iter(filled).buffer_unordered(PUBLISHERS_MAX).try_collect::<Vec<()>>().await?;
+    let registered_and_published_s = begin.elapsed().as_secs_f64();
+    let all = workers * u64::from(ranks);
+    let resident_bytes = resident_bytes(process)?.saturating_sub(empty);
+    let begin = Instant::now();
+    let (mut listed, mut page_token) = (0, String::new());
+    loop {
+        let request = pb::ListWorkersRequest { page_token, ..Default::default() };
+        let page = indexer.list_workers(request).await?.into_inner();
+        listed += page.workers.len() as u64;
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            break;
+        }
+    }
+    ensure!(listed == workers, "{listed} of {workers} workers are listed");
+    let list_workers_ms = begin.elapsed().as_secs_f64() * 1e3;
+    let prompt = |stem| question(fleet::MODEL, locals_of(stem, PROMPT_BLOCKS));
+    let held_by_two_workers = ask_all(&mut indexer, questions, |_| prompt(1)).await?;
+    let best_ten = |_| pb::FindMatchesRequest { top_k: 10, ..prompt(0) };
+    let held_by_all_best_ten = ask_all(&mut indexer, questions, best_ten).await?;
+    let held_by_all = if all <= LISTED_RANKS_MAX {
+        Some(ask_all(&mut indexer, questions, |_| prompt(0)).await?)
+    } else {
+        None
+    };
+    server.stop().await;
+    Ok(ByWorkers {
+        workers,
+        ranks: all,
+        resident_bytes,
+        registered_and_published_s,
+        list_workers_ms,
+        held_by_two_workers,
+        held_by_all_best_ten,
+        held_by_all,
+    })
+}
+
+/// Lets each rank of a worker hold the prompts with these stems.
+async fn publish(
+    channel: Channel,
+    hello: pb::PublishEventsRequest,
+    ranks: u32,
+    stems: &[u64],
+) -> Result<()> {
+    let all: Vec<_> = stems.iter().flat_map(|&stem| prompt_events(stem)).collect();
+    let batches = (0..ranks).map(|dp_rank| {
+        let (sequence, events) = (u64::from(dp_rank), all.clone());
+        let batch = pb::PublishBatch { sequence, dp_rank, events };
+        pb::PublishEventsRequest { message: Some(Request::Batch(batch)) }
+    });
+    let requests: Vec<_> = std::iter::once(hello).chain(batches).collect();
+    let wanted = u64::from(ranks) * stems.len() as u64 * PROMPT_BLOCKS;
+    let mut acknowledged = 0;
+    let mut publisher = ingest_client(channel);
+    let mut answers = publisher.publish_events(stream::iter(requests)).await?.into_inner();
+    while let Some(answer) = answers.message().await? {
+        acknowledged += applied(answer)?;
+    }
+    ensure!(acknowledged == wanted, "{acknowledged} of {wanted} blocks were applied");
+    Ok(())
+}
+
+fn prompt_events(stem: u64) -> Vec<pb::PublishedEvent> {
+    stored(&names_of(stem, PROMPT_BLOCKS), &locals_of(stem, PROMPT_BLOCKS))
+}
+
+// === by models ===
+
+async fn by_models(models: u64, questions: u64) -> Result<ByModels> {
+    let mut server = start(None, 0).await?;
+    let process = server.process_id().context("a process")?;
+    let empty = resident_bytes(process)?;
+    let mut indexer = client::connect(server.addresses.grpc).await?;
+    let channel = channel(server.addresses.grpc).await?;
+    let model = |number: u64| format!("model-{number}");
+    let filled = (0..models).map(|number| {
+        let (mut indexer, channel, model) = (indexer.clone(), channel.clone(), model(number));
+        async move {
+            let worker_id = fleet::worker_id(0);
+            let request = pb::RegisterWorkerRequest {
+                worker_id: worker_id.clone(),
+                model: model.clone(),
+                block_size: BLOCK_SIZE,
+                ..Default::default()
+            };
+            indexer.register_worker(request).await?;
+            let mut hello = hello(worker_id, 0);
+            if let Some(Request::Hello(hello)) = &mut hello.message {
+                hello.model = model;
+            }
+            publish(channel, hello, 1, &[number]).await
+        }
+    });
+    stream::iter(filled).buffer_unordered(PUBLISHERS_MAX).try_collect::<Vec<()>>().await?;
+    let resident_bytes = resident_bytes(process)?.saturating_sub(empty);
+    let asked = |at: u64| {
+        let number = mixed(at) % models;
+        question(&model(number), locals_of(number, PROMPT_BLOCKS))
+    };
+    let hit = ask_all(&mut indexer, questions, asked).await?;
+    server.stop().await;
+    Ok(ByModels { models, resident_bytes, hit })
+}
+
+// === asking ===
+
+impl Times {
+    fn of(times: &Histogram<u64>) -> Self {
+        Self {
+            p50_us: times.value_at_quantile(0.5),
+            p99_us: times.value_at_quantile(0.99),
+            max_us: times.max(),
+        }
+    }
+}
+
+fn histogram() -> Result<Histogram<u64>> {
+    Histogram::new_with_max(LATENCY_MAX_US, 3).context("a histogram")
+}
+
+async fn channel(server: SocketAddr) -> Result<Channel> {
+    Ok(Endpoint::from_shared(format!("http://{server}"))?.connect().await?)
+}
+
+fn question(model: &str, local_hashes: Vec<u64>) -> pb::FindMatchesRequest {
+    pb::FindMatchesRequest { model: model.to_owned(), local_hashes, ..Default::default() }
+}
+
+/// Asks one question; returns microseconds.
+async fn ask(indexer: &mut Indexer, question: pb::FindMatchesRequest) -> Result<u64> {
+    let blocks = question.local_hashes.len();
+    let begin = Instant::now();
+    let answer = indexer.find_matches(question).await?.into_inner();
+    let took = begin.elapsed();
+    let best = answer.matches.first().map_or(0, |at| at.matched_blocks as usize);
+    ensure!(best == blocks, "{best} of {blocks} blocks were found");
+    Ok(u64::try_from(took.as_micros()).unwrap_or(u64::MAX))
+}
+
+async fn ask_all(
+    indexer: &mut Indexer,
+    questions: u64,
+    question: impl Fn(u64) -> pb::FindMatchesRequest,
+) -> Result<Times> {
+    let mut times = histogram()?;
+    for number in 0..questions {
+        times.saturating_record(ask(indexer, question(number)).await?);
+    }
+    Ok(Times::of(&times))
+}
+
+// === a straight line ===
+
+/// `at(x) = base + slope * x`, by least squares.
+#[derive(Debug, Clone, Copy)]
+struct Line {
+    base: f64,
+    slope: f64,
+}
+
+impl Line {
+    /// None through fewer than two points.
+    fn through(points: &[(f64, f64)]) -> Option<Self> {
+        let count = points.len() as f64;
+        let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+        let (x, y) = (mean(|at| at.0), mean(|at| at.1));
+        let spread = points.iter().map(|at| (at.0 - x).powi(2)).sum::<f64>();
+        let common = points.iter().map(|at| (at.0 - x) * (at.1 - y)).sum::<f64>();
+        let slope = common / spread;
+        (points.len() > 1 && spread > 0.0).then_some(Self { base: y - slope * x, slope })
+    }
+
+    fn at(self, x: f64) -> f64 {
+        self.slope.mul_add(x, self.base)
+    }
+
+    /// The largest distance of a point, as a share of its value.
+    fn deviation(self, points: &[(f64, f64)]) -> f64 {
+        points.iter().map(|&(x, y)| (self.at(x) - y).abs() / y).fold(0.0, f64::max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_goes_through_points_and_says_how_far_they_are_off() {
+        let line = Line::through(&[(1.0, 5.0), (2.0, 7.0), (4.0, 11.0)]).expect("three points");
+        assert!((line.at(10.0) - 23.0).abs() < 1e-9, "{line:?}");
+        assert!(line.deviation(&[(1.0, 5.0), (2.0, 7.7)]) - 0.7 / 7.7 < 1e-9, "{line:?}");
+        assert!(Line::through(&[(1.0, 5.0)]).is_none(), "one point");
+        assert!(Line::through(&[(1.0, 5.0), (1.0, 6.0)]).is_none(), "one size twice");
+    }
+}
