@@ -107,6 +107,9 @@ class Server:
     def send(self, number: signal.Signals) -> None:
         assert self._process is not None
         self._process.send_signal(number)
+        if number == signal.SIGSTOP:
+            # Some of its threads may run on for a moment.
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
 
     def kill(self) -> None:
         """Sends SIGKILL. Nothing is on disk, so the next start is empty."""
