@@ -213,18 +213,18 @@ impl Scratch {
         let listed =
             |at: HolderIndex| Match { blocks, by_tier, by_best_tier, ..Match::none(HolderId(at)) };
         let count: u32 = here.iter().map(|word| word.count_ones()).sum();
-        if index.in_order || count < 2 {
+        if index.listing.is_by_index() || count < 2 {
             matches.extend(bits(here).map(listed));
-        } else if count as usize * SCAN_FRACTION >= index.ordered.len() {
+        } else if count as usize * SCAN_FRACTION >= index.listing.len() {
             let is_here = |at: &HolderIndex| has_bit(here, *at);
-            matches.extend(index.ordered.iter().copied().filter(is_here).map(listed));
+            matches.extend(index.listing.iter().filter(is_here).map(listed));
         } else {
             places.clear();
             places.resize(here.len(), 0);
-            let order = |at| index.order.get(at as usize).copied();
-            bits(here).filter_map(order).for_each(|place| set_bit(places, place));
-            let holder = |place| index.ordered.get(place as usize).copied();
-            matches.extend(bits(places).filter_map(holder).map(listed));
+            let place = |rank| index.listing.place(rank);
+            bits(here).filter_map(place).for_each(|place| set_bit(places, place));
+            let rank = |place| index.listing.at(place);
+            matches.extend(bits(places).filter_map(rank).map(listed));
         }
     }
 }
@@ -395,9 +395,9 @@ impl Index {
             }
         }
         if !scratch.recorded.is_empty() {
-            scratch.matches.sort_unstable_by_key(|at| {
-                (Reverse(at.blocks), self.order.get(at.holder.0 as usize).copied())
-            });
+            scratch
+                .matches
+                .sort_unstable_by_key(|at| (Reverse(at.blocks), self.listing.place(at.holder.0)));
         }
         true
     }

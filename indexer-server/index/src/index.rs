@@ -3,6 +3,7 @@
 use crate::cursor::ShedCursor;
 use crate::holder::Holder;
 use crate::limits::Limits;
+use crate::listing::Listing;
 use crate::roles::Roles;
 use crate::source::{Source, SourceId, Worker};
 use crate::totals::Totals;
@@ -20,12 +21,7 @@ pub struct Index {
     /// One bit a rank, by its index: it is there, and of no pool.
     pub(crate) present: Vec<u64>,
     pub(crate) roles: Roles,
-    /// Place of each rank, by its index, among all in order of (worker, rank).
-    pub(crate) order: Vec<u32>,
-    /// The indexes of all ranks in that order.
-    pub(crate) ordered: Vec<u32>,
-    /// Whether the order is that of the indexes.
-    pub(crate) in_order: bool,
+    pub(crate) listing: Listing,
     pub(crate) workers: BTreeMap<WorkerId, Worker>,
     pub(crate) sources: BTreeMap<SourceId, Source>,
     pub(crate) next_source: u32,

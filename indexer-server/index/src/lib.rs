@@ -46,6 +46,7 @@ mod changes;
 mod cursor;
 mod dirty;
 mod holder;
+mod listing;
 mod pages;
 mod record;
 mod records;

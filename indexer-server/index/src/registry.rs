@@ -3,6 +3,7 @@
 use crate::error::IndexError;
 use crate::holder::Holder;
 use crate::index::Index;
+use crate::listing::Listing;
 use crate::rank::RankChange;
 use crate::record::Announcement;
 use crate::sets::HolderIndex;
@@ -15,6 +16,15 @@ use std::collections::BTreeMap;
 
 /// Bytes of a rank that holds nothing.
 const RANK_BYTES: usize = size_of::<Holder>() + size_of::<Option<Box<Holder>>>();
+
+/// Makes ranks candidates of queries, or no longer.
+fn set_present(present: &mut [u64], ranks: impl IntoIterator<Item = HolderIndex>, is: bool) {
+    for rank in ranks {
+        let Some(word) = present.get_mut(rank as usize / 64) else { continue };
+        let bit = 1 << (rank % 64);
+        *word = if is { *word | bit } else { *word & !bit };
+    }
+}
 
 /// The ranks of a worker; none if it has no source yet.
 fn ranks<'a>(
@@ -91,7 +101,9 @@ impl Index {
         worker.sources.retain(|&other| other != id);
         worker.has_news = true;
         if worker.sources.is_empty() {
-            for (_, holder) in std::mem::take(&mut worker.ranks) {
+            let ranks: Vec<_> = worker.ranks.drain(..).map(|(_, holder)| holder).collect();
+            self.listing.remove(&ranks);
+            for &holder in &ranks {
                 if let Some(slot) = self.holders.get_mut(holder as usize) {
                     let counted = slot.take().map_or(Totals::default(), |holder| holder.counted());
                     self.totals.replace(counted, Totals::default());
@@ -103,8 +115,10 @@ impl Index {
             if self.workers.is_empty() {
                 self.holders = Vec::new();
                 self.free_holders = Vec::new();
+                self.present = Vec::new();
+                self.listing = Listing::default();
             }
-            self.renumber();
+            set_present(&mut self.present, ranks, false);
         }
     }
 
@@ -187,42 +201,30 @@ impl Index {
             None => self.holders.push(holder),
         }
         self.roles.add_rank(name, index);
-        self.renumber();
+        self.list(index);
+        set_present(&mut self.present, [index], !self.roles.is_pool(name));
         self.recount(index);
         Ok(index)
     }
 
-    /// Numbers the ranks in the order in which answers list equals.
-    fn renumber(&mut self) {
-        self.order.clear();
-        self.order.resize(self.holders.len(), u32::MAX);
-        self.present.clear();
+    /// Lists a rank where answers list it among equals.
+    fn list(&mut self, rank: HolderIndex) {
+        let Self { listing, holders, .. } = self;
+        let key = |at: HolderIndex| {
+            let holder = holders.get(at as usize)?.as_deref()?;
+            Some((holder.worker(), holder.rank()))
+        };
+        let own = key(rank);
+        listing.insert(rank, |other| key(other) < own);
         self.present.resize(self.holders.len().div_ceil(64), 0);
-        self.in_order = true;
-        self.ordered.clear();
-        let workers = self.workers.iter();
-        let ordered = workers.flat_map(|(id, worker)| worker.ranks.iter().map(move |at| (id, at)));
-        let mut before = None;
-        for (order, (worker, &(_, holder))) in ordered.enumerate() {
-            if let Some(at) = self.order.get_mut(holder as usize) {
-                *at = index_u32(order);
-            }
-            if !self.roles.is_pool(worker)
-                && let Some(word) = self.present.get_mut(holder as usize / 64)
-            {
-                *word |= 1 << (holder % 64);
-            }
-            self.in_order &= before < Some(holder);
-            self.ordered.push(holder);
-            before = Some(holder);
-        }
     }
 
     /// From now on a worker is a pool, with all it holds: no query lists it, and its blocks count for its readers where
     /// a query asks for that.
     pub fn set_pool(&mut self, worker: &WorkerId) {
-        if self.roles.set_pool(worker, ranks(&self.workers, worker)) {
-            self.renumber();
+        let ranks = ranks(&self.workers, worker);
+        if self.roles.set_pool(worker, ranks) {
+            set_present(&mut self.present, ranks.iter().map(|&(_, at)| at), false);
         }
     }
 
@@ -233,8 +235,9 @@ impl Index {
 
     /// Forgets that a worker is a pool, or reads any.
     pub fn forget_roles(&mut self, worker: &WorkerId) {
-        if self.roles.forget(worker, ranks(&self.workers, worker)) {
-            self.renumber();
+        let ranks = ranks(&self.workers, worker);
+        if self.roles.forget(worker, ranks) {
+            set_present(&mut self.present, ranks.iter().map(|&(_, at)| at), true);
         }
     }
 

@@ -30,6 +30,7 @@ impl Index {
         self.validate_children()?;
         self.validate_sets()?;
         self.validate_totals()?;
+        self.validate_listing()?;
         let mut keys = BTreeMap::new();
         for holder in self.holders.iter().flatten() {
             self.validate_slots_held(holder)?;
@@ -55,6 +56,21 @@ impl Index {
         let feeding = all.filter(|id| self.sources.get(id).is_some_and(feeds));
         let (worker, rank) = (holder.worker(), holder.rank());
         ensure!(holder.fed_by().iter().eq(feeding), "sources of {worker} rank {rank}");
+        Ok(())
+    }
+
+    fn validate_listing(&self) -> Result<(), String> {
+        let workers = self.workers.iter();
+        let listed = workers.flat_map(|(id, worker)| worker.ranks.iter().map(move |at| (id, at.1)));
+        let (ids, ranks): (Vec<_>, Vec<_>) = listed.unzip();
+        ensure!(self.listing.is_of(&ranks), "the order in which answers list ranks");
+        let mut present = vec![0; self.holders.len().div_ceil(64)];
+        for (id, rank) in ids.into_iter().zip(ranks) {
+            if let Some(word) = present.get_mut(rank as usize / 64) {
+                *word |= u64::from(!self.roles.is_pool(id)) << (rank % 64);
+            }
+        }
+        ensure!(self.present == present, "the ranks that queries list");
         Ok(())
     }
 

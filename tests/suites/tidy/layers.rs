@@ -215,7 +215,7 @@ const LAYERS: &[(&str, &str)] = &[
     (
         "indexer-server/index",
         "dirty limits prefetch runs table totals numbers placements sets slots changes pages segments cursor trie hold \
-         roles source shortfall error image record records holder index apply cut digest dump walk shared find rank stats \
+         roles source shortfall error image record records holder listing index apply cut digest dump walk shared find rank stats \
          validate views absolute park registry remove restore shed store sweep",
     ),
     (
