@@ -200,6 +200,84 @@ impl Guarded for Ours {
     }
 }
 
+/// Gives way as the server's does, around another lock, with a first step of so many operations while readers come.
+struct GivesWay<L> {
+    lock: L,
+    waiting: CachePadded<AtomicU32>,
+    crowded: AtomicBool,
+    first_step: usize,
+}
+
+/// A lock that can be tried.
+trait Tried: Sync {
+    fn try_read(&self, ask: &mut dyn FnMut(&Index)) -> bool;
+    fn write(&self, change: &mut dyn FnMut(&mut Index));
+}
+
+impl Tried for RwLock<Index> {
+    fn try_read(&self, ask: &mut dyn FnMut(&Index)) -> bool {
+        RwLock::try_read(self).map(|index| ask(&index)).is_ok()
+    }
+    fn write(&self, change: &mut dyn FnMut(&mut Index)) {
+        change(&mut RwLock::write(self).expect("no panic"));
+    }
+}
+
+impl Tried for parking_lot::RwLock<Index> {
+    fn try_read(&self, ask: &mut dyn FnMut(&Index)) -> bool {
+        parking_lot::RwLock::try_read(self).map(|index| ask(&index)).is_some()
+    }
+    fn write(&self, change: &mut dyn FnMut(&mut Index)) {
+        change(&mut parking_lot::RwLock::write(self));
+    }
+}
+
+impl Tried for ShardedLock<Index> {
+    fn try_read(&self, ask: &mut dyn FnMut(&Index)) -> bool {
+        ShardedLock::try_read(self).map(|index| ask(&index)).is_ok()
+    }
+    fn write(&self, change: &mut dyn FnMut(&mut Index)) {
+        change(&mut ShardedLock::write(self).expect("no panic"));
+    }
+}
+
+impl<L: Tried> GivesWay<L> {
+    fn new(lock: L, first_step: usize) -> Self {
+        Self { lock, waiting: CachePadded::default(), crowded: AtomicBool::default(), first_step }
+    }
+}
+
+impl<L: Tried> Guarded for GivesWay<L> {
+    fn read(&self, ask: &mut dyn FnMut(&Index)) {
+        if self.lock.try_read(ask) {
+            return;
+        }
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        let mut left = |index: &Index| {
+            self.waiting.fetch_sub(1, Ordering::AcqRel);
+            ask(index);
+        };
+        while !self.lock.try_read(&mut left) {
+            spin_loop();
+        }
+    }
+    fn hold(&self, operations: usize, step: &mut dyn FnMut(&mut Index, usize) -> usize) {
+        let (mut left, mut is_cut) = (operations, false);
+        self.lock.write(&mut |index| {
+            let mut size = if self.crowded.load(Ordering::Relaxed) { self.first_step } else { 64 };
+            while left > 0 && !is_cut {
+                left = left.saturating_sub(step(index, size));
+                size = (size * 2).min(64);
+                is_cut = self.waiting.load(Ordering::Relaxed) > 0;
+            }
+        });
+        self.crowded.store(is_cut, Ordering::Relaxed);
+        while self.waiting.load(Ordering::Acquire) > 0 {
+            spin_loop();
+        }
+    }
+}
+
 /// Two copies: the writer changes the one that nobody reads, then lets readers over, then brings
 /// the other up to date. Twice the memory, every change made twice.
 struct TwoCopies {
@@ -383,6 +461,11 @@ fn locks(mut index: impl FnMut() -> Index) -> Vec<(&'static str, Box<dyn Guarded
             Box::new(LetIn { index, waiting: CachePadded::default() })
         }),
         ("ours: gives way", Box::new(Ours { shard, pace: Mutex::default() })),
+        ("gives way: std", Box::new(GivesWay::new(RwLock::new(index()), 2))),
+        ("gives way: parking_lot", Box::new(GivesWay::new(parking_lot::RwLock::new(index()), 2))),
+        ("gives way: sharded", Box::new(GivesWay::new(ShardedLock::new(index()), 2))),
+        ("gives way: sharded, 1", Box::new(GivesWay::new(ShardedLock::new(index()), 1))),
+        ("gives way: std, 1", Box::new(GivesWay::new(RwLock::new(index()), 1))),
         ("two copies", Box::new(TwoCopies { copies, read: CachePadded::default() })),
     ]
 }

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 /// Ways from an engine to the index, each measured at all [`RATES`].
-pub const WAYS: [To; 3] = [To::ServerAlone, To::Server, To::ServerByNats];
+pub const WAYS: [To; 4] = [To::ServerAlone, To::ServerByGrpc, To::Server, To::ServerByNats];
 /// Blocks stored and removed a second, and stored events of each batch.
 pub const RATES: [(f64, u64); 3] = [(100_000.0, 1), (250_000.0, 4), (500_000.0, 8)];
 

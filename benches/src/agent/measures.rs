@@ -3,7 +3,7 @@
 use super::cores::Cores;
 use super::index::Index;
 use super::report::Record;
-use super::stream::{BLOCK_SIZE, EVENT_BLOCKS, Stream};
+use super::stream::{BLOCK_SIZE, Batch, EVENT_BLOCKS, Stream};
 use super::way::{Cost, To, Way};
 use anyhow::Result;
 use bench_figures::random::mixed;
@@ -105,7 +105,8 @@ pub fn limits(batch_events: u64, held: u64) -> Record {
     let mut stream = Stream::new(batch_events, LITTLE_HELD);
     let frames: Vec<_> =
         (0..LIMIT_BLOCKS / EVENT_BLOCKS / batch_events).map(|_| stream.next_batch()).collect();
-    let operations = frames.iter().map(|frame| frame.operations).sum();
+    let operations = frames.iter().map(|batch| batch.operations).sum();
+    let frames: Vec<_> = frames.iter().map(Batch::payload).collect();
     let mut normaliser = Normaliser::new(NormaliserConfig {
         engine: EngineKind::Vllm,
         block_size: BLOCK_SIZE as u32,
@@ -116,7 +117,7 @@ pub fn limits(batch_events: u64, held: u64) -> Record {
     });
     let begin = Instant::now();
     for frame in &frames {
-        let batch = decode(black_box(&frame.payload), EngineKind::Vllm);
+        let batch = decode(black_box(frame), EngineKind::Vllm);
         black_box(batch.map(|batch| normaliser.normalise(batch)).ok());
     }
     let reading = per_block(begin, operations);

@@ -6,6 +6,7 @@ mod freshness;
 mod index;
 mod latency;
 mod measures;
+mod publisher;
 mod report;
 mod stream;
 mod way;

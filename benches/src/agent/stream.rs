@@ -2,6 +2,8 @@
 
 use bench_figures::random::mixed;
 use kvasir_proto::hash::{Namespace, local_hash, tokens_le};
+use kvasir_proto::pb;
+use kvasir_proto::pb::published_event::Event;
 use kvasir_tests::engine::wire::{BatchStyle, EngineEvent, HashForm, WireForm};
 
 /// Tokens of a block.
@@ -49,11 +51,45 @@ pub struct Stream {
 
 /// One batch.
 #[derive(Debug)]
-pub struct Frame {
-    /// Its bytes.
-    pub payload: Vec<u8>,
+pub struct Batch {
+    events: Vec<EngineEvent>,
+    style: BatchStyle,
     /// Blocks stored and removed by it.
     pub operations: u64,
+}
+
+impl Batch {
+    /// Its bytes, as the engine's publisher sends them.
+    pub fn payload(&self) -> Vec<u8> {
+        self.style.encode(1.0, &self.events)
+    }
+
+    /// The same for an engine that publishes over gRPC, and hashes the tokens of each block itself.
+    pub fn published(&self) -> Vec<pb::PublishedEvent> {
+        self.events.iter().map(|event| pb::PublishedEvent { event: published(event) }).collect()
+    }
+}
+
+fn published(event: &EngineEvent) -> Option<Event> {
+    match event {
+        EngineEvent::Stored { names, parent, tokens, .. } => {
+            Some(Event::Stored(pb::BlocksStored {
+                parent_name: *parent,
+                names: names.clone(),
+                local_hashes: tokens.chunks(BLOCK_SIZE).map(local_of).collect(),
+                ..Default::default()
+            }))
+        }
+        EngineEvent::Removed { name, .. } => {
+            Some(Event::Removed(pb::BlocksRemoved { names: vec![*name], ..Default::default() }))
+        }
+        EngineEvent::Cleared => Some(Event::Cleared(pb::BlocksCleared {})),
+    }
+}
+
+/// Local hash of a block.
+fn local_of(tokens: &[u32]) -> u64 {
+    local_hash(&tokens_le(tokens), &[], Namespace::default().seed()).0
 }
 
 impl Stream {
@@ -87,7 +123,7 @@ impl Stream {
     }
 
     /// The next batch.
-    pub fn next_batch(&mut self) -> Frame {
+    pub fn next_batch(&mut self) -> Batch {
         let mut events = Vec::new();
         let mut operations = 0;
         for _ in 0..self.batch_events {
@@ -101,24 +137,23 @@ impl Stream {
             events.push(self.next_stored());
             operations += EVENT_BLOCKS;
         }
-        Frame { payload: self.style.encode(1.0, &events), operations }
+        Batch { events, style: self.style, operations }
     }
 
     /// A batch that stores or removes one block that nothing else is about, and the block's local hash: the first block of a
     /// prompt of its own.
-    pub fn probe(&self, number: u64, is_stored: bool) -> (Frame, u64) {
+    pub fn probe(&self, number: u64, is_stored: bool) -> (Batch, u64) {
         let tokens: Vec<u32> = (0..BLOCK_SIZE as u64)
             .map(|at| (TOKEN_IDS + mixed(number * BLOCK_SIZE as u64 + at) % TOKEN_IDS) as u32)
             .collect();
-        let local = local_hash(&tokens_le(&tokens), &[], Namespace::default().seed());
+        let local = local_of(&tokens);
         let name = mixed(number) | 1 << 63;
         let event = if is_stored {
             EngineEvent::Stored { group: 0, names: vec![name], parent: None, tokens }
         } else {
             EngineEvent::Removed { group: 0, name, remaining: 0 }
         };
-        let payload = self.style.encode(1.0, &[event]);
-        (Frame { payload, operations: 1 }, local.0)
+        (Batch { events: vec![event], style: self.style, operations: 1 }, local)
     }
 
     fn next_stored(&mut self) -> EngineEvent {
@@ -165,7 +200,8 @@ mod tests {
         let mut held = BTreeSet::new();
         for number in 0..200 {
             let frame = stream.next_batch();
-            let batch = decode(&frame.payload, EngineKind::Vllm).expect("a good frame");
+            let payload = frame.payload();
+            let batch = decode(&payload, EngineKind::Vllm).expect("a good frame");
             let events = normaliser.normalise(batch).events;
             let operations: usize = events.iter().map(KvEvent::operations).sum();
             assert_eq!(operations as u64, frame.operations);

@@ -2,7 +2,8 @@
 
 use super::cores::Cores;
 use super::index::Index;
-use super::stream::{BLOCK_SIZE, Frame, Stream};
+use super::publisher::GrpcPublisher;
+use super::stream::{BLOCK_SIZE, Batch, Stream};
 use crate::load::child::{cpu_time, resident_bytes};
 use anyhow::{Context, Result, ensure};
 use kvasir_proto::pb;
@@ -55,6 +56,8 @@ pub enum To {
     ServerByNats,
     /// The same, which listens to the engine itself: there is no agent.
     ServerAlone,
+    /// The same, to which the engine itself publishes over gRPC.
+    ServerByGrpc,
 }
 
 impl To {
@@ -66,6 +69,7 @@ impl To {
             Self::Server => "server",
             Self::ServerByNats => "server, by NATS",
             Self::ServerAlone => "server, without an agent",
+            Self::ServerByGrpc => "server, without an agent, by gRPC",
         }
     }
 }
@@ -76,6 +80,8 @@ pub struct Way {
     pub stream: Stream,
     /// Its socket.
     pub engine: Publisher,
+    /// Where it publishes instead, if it does so over gRPC.
+    publisher: Option<GrpcPublisher>,
     agent: Option<Server>,
     server: Option<Server>,
     _broker: Option<NatsServer>,
@@ -119,13 +125,13 @@ impl Way {
         let folder = tempfile::tempdir()?;
         let broker = match to {
             To::ServerByNats => Some(NatsServer::start(folder.path()).await?),
-            To::Bare | To::BareFromDisk | To::Server | To::ServerAlone => None,
+            To::Bare | To::BareFromDisk | To::Server | To::ServerAlone | To::ServerByGrpc => None,
         };
         let nats = broker.as_ref().map(NatsServer::url);
         let nats: Vec<_> = nats.iter().flat_map(|url| ["--nats-url", url]).collect();
         let (address, server) = match to {
             To::Bare | To::BareFromDisk => (index.start(&mut tasks).await?, None),
-            To::Server | To::ServerByNats | To::ServerAlone => {
+            To::Server | To::ServerByNats | To::ServerAlone | To::ServerByGrpc => {
                 let any = SocketAddr::from(([127, 0, 0, 1], 0));
                 let server = Server::start_with(any, any, &nats).await?;
                 (server.addresses.grpc, Some(server))
@@ -136,22 +142,32 @@ impl Way {
             let (indexer, arrived) = (client::connect(address).await?, Arc::clone(&arrived));
             tasks.spawn(look(indexer, arrived));
         }
-        let agent = if to == To::ServerAlone {
-            let (mut indexer, at) = (client::connect(address).await?, engine.endpoints());
-            let sockets = (&*at.live, &*at.replay);
-            client::register_endpoints(&mut indexer, (NAME, NAME), BLOCK_SIZE, sockets).await?;
-            None
+        let publisher = if to == To::ServerByGrpc {
+            Some(GrpcPublisher::start(address, &mut tasks).await?)
         } else {
-            let target = format!("http://{address}");
-            let mut flags = if nats.is_empty() { vec!["--indexers", &target] } else { nats };
-            if to == To::BareFromDisk {
-                flags.extend(["--journal-dir", folder.path().to_str().context("a name")?]);
+            None
+        };
+        let agent = match to {
+            To::ServerByGrpc => None,
+            To::ServerAlone => {
+                let (mut indexer, at) = (client::connect(address).await?, engine.endpoints());
+                let sockets = (&*at.live, &*at.replay);
+                client::register_endpoints(&mut indexer, (NAME, NAME), BLOCK_SIZE, sockets).await?;
+                None
             }
-            Some(start_agent(&engine, &flags, cores).await?)
+            To::Bare | To::BareFromDisk | To::Server | To::ServerByNats => {
+                let target = format!("http://{address}");
+                let mut flags = if nats.is_empty() { vec!["--indexers", &target] } else { nats };
+                if to == To::BareFromDisk {
+                    flags.extend(["--journal-dir", folder.path().to_str().context("a name")?]);
+                }
+                Some(start_agent(&engine, &flags, cores).await?)
+            }
         };
         let mut way = Self {
             stream,
             engine,
+            publisher,
             agent,
             server,
             _broker: broker,
@@ -181,9 +197,12 @@ impl Way {
     }
 
     /// The engine publishes this batch.
-    pub async fn publish(&mut self, batch: Frame) -> Result<()> {
+    pub async fn publish(&mut self, batch: Batch) -> Result<()> {
         self.published += batch.operations;
-        self.engine.publish(batch.payload).await.context("publish a batch")
+        match &mut self.publisher {
+            Some(publisher) => publisher.publish(&batch).await,
+            None => self.engine.publish(batch.payload()).await.context("publish a batch"),
+        }
     }
 
     /// A client of the real index.

@@ -8,7 +8,7 @@ mod checkpoints;
 pub(crate) mod child;
 pub(crate) mod closed;
 pub(crate) mod echo;
-mod fleet;
+pub(crate) mod fleet;
 mod ingest;
 mod library;
 pub(crate) mod open;
@@ -18,6 +18,7 @@ mod record;
 mod report;
 mod run;
 mod scale;
+mod scale_report;
 mod shapes;
 mod tls;
 

@@ -3,6 +3,7 @@
 use super::checkpoints::{chain, events, held, locals_of, names_of, restart, start};
 use super::child::resident_bytes;
 use super::fleet::{self, BLOCK_SIZE, WORKERS, applied, hello, ingest_client, stored};
+use super::scale_report::{ByModels, ByPairs, ByWorkers, Sizes, Times, part};
 use anyhow::{Context, Result, ensure};
 use bench_figures::random::mixed;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -10,7 +11,6 @@ use hdrhistogram::Histogram;
 use kvasir_proto::pb;
 use kvasir_proto::pb::publish_events_request::Message as Request;
 use kvasir_tests::client::{self, Indexer};
-use serde::Serialize;
 use std::net::SocketAddr;
 use std::pin::pin;
 use tempfile::TempDir;
@@ -24,16 +24,14 @@ const PROMPT_BLOCKS: u64 = 16;
 const PUBLISHERS_MAX: usize = 16;
 /// Ranks whose answer is asked for as a whole; one of more is longer than a message may be.
 const LISTED_RANKS_MAX: u64 = 16_384;
-/// Sizes to which the measured ones are extended.
-const EXTENDED_TO: [f64; 2] = [50e6, 200e6];
 /// Longest latency that is told apart, in microseconds.
 const LATENCY_MAX_US: u64 = 60_000_000;
 
 /// What is measured.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ScaleArgs {
-    /// (worker, block) pairs of each index; with several, a straight line through them says what 50 and 200 million take.
-    #[arg(long, value_delimiter = ',', default_values_t = [2_000_000, 10_000_000, 20_000_000])]
+    /// (worker, block) pairs of each index; with several, a straight line through them says what 200 million take.
+    #[arg(long, value_delimiter = ',', default_values_t = [2_000_000, 10_000_000, 50_000_000])]
     pairs: Vec<u64>,
     /// Workers of each fleet.
     #[arg(long, value_delimiter = ',', default_values_t = [64, 1_000, 10_000])]
@@ -47,91 +45,36 @@ pub struct ScaleArgs {
     /// Questions of each kind.
     #[arg(long, default_value_t = 2_000)]
     questions: u64,
+    /// Tenths of everything, to see that it works.
+    #[arg(long)]
+    quick: bool,
+    /// Print what goes into the report of all benches, a line of JSON, instead of tables.
+    #[arg(long)]
+    json: bool,
 }
 
-/// Times of single calls, in microseconds.
-#[derive(Debug, Clone, Copy, Serialize)]
-struct Times {
-    p50_us: u64,
-    p99_us: u64,
-    max_us: u64,
-}
-
-/// An index with so many pairs, 64 workers.
-#[derive(Debug, Serialize)]
-struct ByPairs {
-    pairs: u64,
-    resident_bytes: u64,
-    hit_64_blocks: Times,
-    hit_256_blocks: Times,
-    /// While the first checkpoint, of everything, is written.
-    hit_64_blocks_beside_checkpoint: Times,
-    checkpoint_ms: u64,
-    disk_bytes: u64,
-    /// From the start of the process to ready, after a kill.
-    ready_ms: f64,
-}
-
-/// A fleet whose ranks all hold one short prompt; two workers hold another one.
-#[derive(Debug, Serialize)]
-struct ByWorkers {
-    workers: u64,
-    ranks: u64,
-    resident_bytes: u64,
-    registered_and_published_s: f64,
-    list_workers_ms: f64,
-    held_by_two_workers: Times,
-    held_by_all_best_ten: Times,
-    /// Of small fleets only.
-    held_by_all: Option<Times>,
-}
-
-/// A server of so many models, with a worker each.
-#[derive(Debug, Serialize)]
-struct ByModels {
-    models: u64,
-    resident_bytes: u64,
-    hit: Times,
-}
-
-/// Measures, and prints a line of JSON for each size and what it comes to at the end.
+/// Measures, says after each size that it is done, and prints tables at the end.
 pub async fn run(args: ScaleArgs) -> Result<()> {
-    let mut sizes = Vec::new();
-    for &pairs in &args.pairs {
-        let size = by_pairs(pairs, args.questions).await?;
-        println!("{}", serde_json::to_string(&size)?);
-        sizes.push(size);
+    let share = if args.quick { 10 } else { 1 };
+    let (questions, mut sizes) = (args.questions / share, Sizes::default());
+    for pairs in args.pairs {
+        sizes.by_pairs.push(by_pairs(pairs / share, questions).await?);
+        eprintln!("{pairs} pairs: done");
     }
-    let (mut by_ranks, mut of_models) = (Vec::new(), Vec::new());
-    for &workers in &args.workers {
-        let size = by_workers(workers, args.ranks, args.questions).await?;
-        println!("{}", serde_json::to_string(&size)?);
-        by_ranks.push((size.ranks as f64, size.resident_bytes as f64));
+    for workers in args.workers {
+        sizes.by_workers.push(by_workers((workers / share).max(2), args.ranks, questions).await?);
+        eprintln!("{workers} workers: done");
     }
-    for &models in &args.models {
-        let size = by_models(models, args.questions).await?;
-        println!("{}", serde_json::to_string(&size)?);
-        of_models.push((size.models as f64, size.resident_bytes as f64));
+    for models in args.models {
+        sizes.by_models.push(by_models((models / share).max(1), questions).await?);
+        eprintln!("{models} models: done");
     }
-    for (what, points) in [("rank", by_ranks), ("model", of_models)] {
-        if let Some(line) = Line::through(&points) {
-            println!("each further {what} takes {:.0} bytes of resident memory", line.slope);
-        }
+    let part = part(&sizes);
+    if args.json {
+        println!("{}", serde_json::to_string(&part)?);
+    } else {
+        println!("{}", part.report().0);
     }
-    let extend = |what: &str, unit: &str, figure: fn(&ByPairs) -> f64| {
-        let points: Vec<_> = sizes.iter().map(|at| (at.pairs as f64, figure(at))).collect();
-        let Some(line) = Line::through(&points) else { return };
-        for pairs in EXTENDED_TO {
-            let (value, off) = (line.at(pairs), 100.0 * line.deviation(&points));
-            let millions = pairs / 1e6;
-            println!(
-                "{what} with {millions:.0} M pairs: {value:.2} {unit} (the line is off by {off:.1} % at most)"
-            );
-        }
-    };
-    extend("resident memory", "GB", |at| at.resident_bytes as f64 / 1e9);
-    extend("ready after a kill in", "s", |at| at.ready_ms / 1e3);
-    extend("on disk", "GB", |at| at.disk_bytes as f64 / 1e9);
     Ok(())
 }
 
@@ -313,16 +256,6 @@ async fn by_models(models: u64, questions: u64) -> Result<ByModels> {
 
 // === asking ===
 
-impl Times {
-    fn of(times: &Histogram<u64>) -> Self {
-        Self {
-            p50_us: times.value_at_quantile(0.5),
-            p99_us: times.value_at_quantile(0.99),
-            max_us: times.max(),
-        }
-    }
-}
-
 fn histogram() -> Result<Histogram<u64>> {
     Histogram::new_with_max(LATENCY_MAX_US, 3).context("a histogram")
 }
@@ -356,49 +289,4 @@ async fn ask_all(
         times.saturating_record(ask(indexer, question(number)).await?);
     }
     Ok(Times::of(&times))
-}
-
-// === a straight line ===
-
-/// `at(x) = base + slope * x`, by least squares.
-#[derive(Debug, Clone, Copy)]
-struct Line {
-    base: f64,
-    slope: f64,
-}
-
-impl Line {
-    /// None through fewer than two points.
-    fn through(points: &[(f64, f64)]) -> Option<Self> {
-        let count = points.len() as f64;
-        let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
-        let (x, y) = (mean(|at| at.0), mean(|at| at.1));
-        let spread = points.iter().map(|at| (at.0 - x).powi(2)).sum::<f64>();
-        let common = points.iter().map(|at| (at.0 - x) * (at.1 - y)).sum::<f64>();
-        let slope = common / spread;
-        (points.len() > 1 && spread > 0.0).then_some(Self { base: y - slope * x, slope })
-    }
-
-    fn at(self, x: f64) -> f64 {
-        self.slope.mul_add(x, self.base)
-    }
-
-    /// The largest distance of a point, as a share of its value.
-    fn deviation(self, points: &[(f64, f64)]) -> f64 {
-        points.iter().map(|&(x, y)| (self.at(x) - y).abs() / y).fold(0.0, f64::max)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_goes_through_points_and_says_how_far_they_are_off() {
-        let line = Line::through(&[(1.0, 5.0), (2.0, 7.0), (4.0, 11.0)]).expect("three points");
-        assert!((line.at(10.0) - 23.0).abs() < 1e-9, "{line:?}");
-        assert!(line.deviation(&[(1.0, 5.0), (2.0, 7.7)]) - 0.7 / 7.7 < 1e-9, "{line:?}");
-        assert!(Line::through(&[(1.0, 5.0)]).is_none(), "one point");
-        assert!(Line::through(&[(1.0, 5.0), (1.0, 6.0)]).is_none(), "one size twice");
-    }
 }

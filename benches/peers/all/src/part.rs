@@ -28,6 +28,8 @@ pub(crate) enum Name {
     Load,
     /// An agent between an engine and an index.
     Agent,
+    /// What grows with blocks, workers and models.
+    Scale,
     /// Micro-benches as ratios.
     Ratios,
     /// Locks around the index.
@@ -62,8 +64,15 @@ struct Planned {
 }
 
 impl Name {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Index, Self::Service, Self::Load, Self::Agent, Self::Ratios, Self::Locks];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Index,
+        Self::Service,
+        Self::Load,
+        Self::Agent,
+        Self::Scale,
+        Self::Ratios,
+        Self::Locks,
+    ];
 
     /// As on the command line.
     pub(crate) fn text(self) -> String {
@@ -78,7 +87,7 @@ impl Name {
         let programs = match self {
             Self::Index => vec![peers("peers-index")],
             Self::Service => vec![peers("peers-service"), product("indexer-server")],
-            Self::Load => vec![product("load"), product("indexer-server")],
+            Self::Load | Self::Scale => vec![product("load"), product("indexer-server")],
             Self::Agent => {
                 vec![product("agent"), product("kvbm-agent"), product("indexer-server")]
             }
@@ -101,6 +110,13 @@ impl Name {
             Self::Service => service_jobs(settings),
             Self::Load => Ok(own_jobs(settings, "load", (190.0, 60.0))),
             Self::Agent => Ok(own_jobs(settings, "agent", (150.0, 35.0))),
+            Self::Scale => {
+                let program = settings.product.join("load");
+                let quick = settings.quick.then(|| "--quick".to_owned());
+                let arguments = ["scale", "--json"].map(str::to_owned).into_iter().chain(quick);
+                let secs = if settings.quick { 10.0 } else { 75.0 };
+                Ok(vec![job("scale".to_owned(), program, arguments.collect(), secs)])
+            }
             Self::Ratios => {
                 let program = settings.product.join("ratios");
                 Ok(vec![job("ratios".to_owned(), program, vec!["--json".to_owned()], 10.0)])
@@ -127,7 +143,9 @@ impl Name {
             }
             Self::Service => settings.peers.join("peers-service"),
             Self::Load | Self::Agent => settings.product.join(self.text()),
-            Self::Ratios | Self::Locks => return whole(self, &Raw::read_all(folder)?),
+            Self::Scale | Self::Ratios | Self::Locks => {
+                return whole(self, &Raw::read_all(folder)?);
+            }
         };
         printed(&program, arguments)
     }

@@ -4,6 +4,7 @@
 //! `bench-report` runs trials of the two servers in turn. Measured from outside: CPU time of the server's processes,
 //! wall time, resident memory. Every answer and every dump is checked.
 
+mod freshness;
 mod measure;
 mod process;
 mod publish;

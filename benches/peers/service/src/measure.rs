@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use bench_figures::Figure;
+use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::{io, io::Write, time::Duration};
 
@@ -31,6 +32,11 @@ impl Measurement {
 pub fn figure(all: &[Measurement], subject: &str, measure: &str) -> Option<Figure> {
     let taken = all.iter().filter(|at| at.subject == subject && at.measure == measure);
     Figure::of(taken.map(|at| at.value))
+}
+
+/// The clock that all processes of the machine share, in nanoseconds.
+pub fn now_ns() -> Result<u64> {
+    Ok(u64::try_from(Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC)?).as_nanos())?)
 }
 
 /// The smallest value that `share` of all values do not exceed, in microseconds.

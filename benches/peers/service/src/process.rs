@@ -200,6 +200,24 @@ impl Publishers {
         Ok(Duration::from_secs_f64(self.line("sent ").await?.parse()?))
     }
 
+    /// From now on so many blocks are stored and removed a second. By how much 99 of 100 batches of the rate before were late
+    /// at most.
+    pub async fn rate(&mut self, blocks_per_second: u64) -> Result<Duration> {
+        self.stdin.write_all(format!("rate {blocks_per_second}\n").as_bytes()).await?;
+        Ok(Duration::from_micros(self.line("late ").await?.parse()?))
+    }
+
+    /// Lets a probe be stored or removed.
+    pub async fn probe(&mut self, number: u64, is_stored: bool) -> Result<()> {
+        let command = if is_stored { "store" } else { "remove" };
+        Ok(self.stdin.write_all(format!("{command} {number}\n").as_bytes()).await?)
+    }
+
+    /// When the probe was sent, in nanoseconds.
+    pub async fn probed_ns(&mut self) -> Result<u64> {
+        Ok(self.line("at ").await?.parse()?)
+    }
+
     async fn line(&mut self, start: &str) -> Result<String> {
         let line = timeout(LINE_TIMEOUT, self.lines.next_line())
             .await

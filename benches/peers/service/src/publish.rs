@@ -1,16 +1,28 @@
 //! The publishers: a process of their own, so that their CPU time is nobody's figure.
 //!
 //! It talks to the bench in lines: `bound PORT,PORT,…`, then `subscribed`; on `go` it sends all, and
-//! says `sent SECONDS`. It ends when its standard input does.
+//! says `sent SECONDS`. Then blocks come and go: `rate R` has so many stored and removed a second from now on, and is answered
+//! with `late MICROSECONDS`, by which 99 of 100 batches of the rate before were late at most; `store N` and `remove N` send a
+//! probe at once, and are answered with `at NANOSECONDS`, when. It ends when its standard input does.
 
-use crate::stream::{Stream, WORKERS};
-use anyhow::{Context, Result, ensure};
-use std::io::{self, BufRead, Write};
+use crate::measure::{now_ns, quantile_us};
+use crate::stream::{EVENT_BLOCKS, Stream, WORKERS};
+use anyhow::{Context, Result, bail, ensure};
+use std::io::{self, Write};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
 use tokio::time::Instant;
 use zmq::SocketType::XPUB;
 
 /// Longest wait for one subscription, in milliseconds.
 const SUBSCRIBE_TIMEOUT_MS: i32 = 60_000;
+/// Stored events that come and go at the same time.
+const PASSING_EVENTS: u64 = 100 * WORKERS as u64;
+/// Late batches that are sent before commands are looked at.
+const BATCHES_AT_ONCE: u64 = 16;
+/// Longest wait for the next batch to be due.
+const PACE_PAUSE: Duration = Duration::from_micros(50);
 /// No limit on what waits in a socket: nothing is ever dropped.
 const UNLIMITED: i32 = 0;
 
@@ -27,7 +39,7 @@ pub fn publish(stream: &Stream) -> Result<()> {
         .iter()
         .map(|events| {
             let times = (0_u32..).map(|at| 1.7e9 + f64::from(at) / 1_000.0);
-            events.iter().zip(times).map(|(event, time)| Stream::payload(*event, time)).collect()
+            events.iter().zip(times).map(|(event, time)| Stream::payload(&[*event], time)).collect()
         })
         .collect();
 
@@ -53,22 +65,120 @@ pub fn publish(stream: &Stream) -> Result<()> {
     }
     say("subscribed")?;
 
-    let mut lines = io::stdin().lock().lines();
-    let Some(line) = lines.next().transpose()? else { return Ok(()) };
+    let (say_line, lines) = channel();
+    // Ends with the standard input, at the latest with the process.
+    thread::spawn(move || {
+        io::stdin().lines().map_while(Result::ok).try_for_each(|line| say_line.send(line))
+    });
+    let Ok(line) = lines.recv() else { return Ok(()) };
     ensure!(line == "go", "go, not {line:?}");
     let started = Instant::now();
     let longest = payloads.iter().map(Vec::len).max().unwrap_or_default();
-    for sequence in 0..longest {
-        for (socket, payloads) in sockets.iter().zip(&payloads) {
-            let Some(payload) = payloads.get(sequence) else { continue };
-            let sequence = (sequence as u64).to_be_bytes();
-            let frames: [&[u8]; 3] = [b"", &sequence, payload];
-            socket.send_multipart(frames, 0)?;
+    let mut sequences = [0_u64; WORKERS];
+    let mut send = |worker: usize, payload: &[u8]| -> Result<()> {
+        let (Some(socket), Some(next)) = (sockets.get(worker), sequences.get_mut(worker)) else {
+            return Ok(());
+        };
+        let sequence = next.to_be_bytes();
+        *next += 1;
+        let frames: [&[u8]; 3] = [b"", &sequence, payload];
+        Ok(socket.send_multipart(frames, 0)?)
+    };
+    for number in 0..longest {
+        for (worker, payloads) in payloads.iter().enumerate() {
+            if let Some(payload) = payloads.get(number) {
+                send(worker, payload)?;
+            }
         }
     }
     say(&format!("sent {}", started.elapsed().as_secs_f64()))?;
-    for line in lines {
-        line?;
+    passing(stream, &lines, send)
+}
+
+/// Lets blocks come and go, as it is told.
+fn passing(
+    stream: &Stream,
+    lines: &Receiver<String>,
+    mut send: impl FnMut(usize, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let (mut number, mut pace) = (0_u64, Pace::new(0.0));
+    loop {
+        while pace.is_due() {
+            let mut events = vec![stream.passing(number)];
+            let old = number.checked_sub(PASSING_EVENTS);
+            events.extend(old.map(|old| stream.passing(old).removed()));
+            send(usize::try_from(number)? % WORKERS, &Stream::payload(&events, 1.7e9))?;
+            number += 1;
+            // Commands do not wait for what is late.
+            if pace.sent() {
+                break;
+            }
+        }
+        let line = match lines.recv_timeout(pace.pause()) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        };
+        let (command, value) = line.split_once(' ').context("a command has a value")?;
+        match command {
+            "rate" => {
+                let before = std::mem::replace(&mut pace, Pace::new(value.parse()?));
+                say(&format!("late {:.0}", before.late_p99_us()))?;
+            }
+            "store" | "remove" => {
+                let (event, prompt) = Stream::probe(value.parse()?);
+                let event = if command == "store" { event } else { event.removed() };
+                let payload = Stream::payload(&[event], 1.7e9);
+                let now = now_ns()?;
+                send(prompt.worker, &payload)?;
+                say(&format!("at {now}"))?;
+            }
+            _ => bail!("what is {line:?}?"),
+        }
     }
-    Ok(())
+}
+
+/// When batches are due.
+struct Pace {
+    begin: Instant,
+    batches_per_second: f64,
+    sent: u64,
+    late: Vec<Duration>,
+}
+
+impl Pace {
+    fn new(blocks_per_second: f64) -> Self {
+        let batches_per_second = blocks_per_second / (2 * EVENT_BLOCKS) as f64;
+        Self { begin: Instant::now(), batches_per_second, sent: 0, late: Vec::new() }
+    }
+
+    /// How long ago the next one was due.
+    fn late(&self) -> Option<Duration> {
+        let due = Duration::try_from_secs_f64(self.sent as f64 / self.batches_per_second).ok()?;
+        self.begin.elapsed().checked_sub(due)
+    }
+
+    fn is_due(&self) -> bool {
+        self.late().is_some()
+    }
+
+    /// The next one was sent. Whether it is time to look at commands.
+    fn sent(&mut self) -> bool {
+        self.late.extend(self.late());
+        self.sent += 1;
+        self.sent.is_multiple_of(BATCHES_AT_ONCE)
+    }
+
+    fn pause(&self) -> Duration {
+        match (self.batches_per_second > 0.0, self.is_due()) {
+            // For ever: at rest, nothing of it runs.
+            (false, _) => Duration::MAX,
+            (true, false) => PACE_PAUSE,
+            (true, true) => Duration::ZERO,
+        }
+    }
+
+    fn late_p99_us(mut self) -> f64 {
+        quantile_us(&mut self.late, 0.99).unwrap_or_default()
+    }
 }

@@ -1,6 +1,7 @@
 //! What goes into the report: medians beside each other, with what must be reached.
 
 use crate::{
+    freshness::RATES,
     measure::{Measurement, figure},
     subject::{Dynamo, Kvasir, Subject},
 };
@@ -81,6 +82,34 @@ const COMPARED: &[Compared] = &[
         (1.0, "s"),
         Limit::AtMost(0.1),
     ),
+    (
+        "service.freshness.100000.stored",
+        "service: from a batch to the first answer with its block, at 100,000 blocks/s, p99",
+        "freshness_100000_stored_p99_us",
+        (1.0, "µs"),
+        Limit::AtMost(1.0),
+    ),
+    (
+        "service.freshness.100000.removed",
+        "service: from a batch to the first answer without its block, at 100,000 blocks/s, p99",
+        "freshness_100000_removed_p99_us",
+        (1.0, "µs"),
+        Limit::AtMost(1.0),
+    ),
+    (
+        "service.freshness.500000.stored",
+        "service: from a batch to the first answer with its block, at 500,000 blocks/s, p99",
+        "freshness_500000_stored_p99_us",
+        (1.0, "µs"),
+        Limit::AtMost(1.0),
+    ),
+    (
+        "service.freshness.500000.removed",
+        "service: from a batch to the first answer without its block, at 500,000 blocks/s, p99",
+        "freshness_500000_removed_p99_us",
+        (1.0, "µs"),
+        Limit::AtMost(1.0),
+    ),
 ];
 
 /// What the trials say.
@@ -112,8 +141,36 @@ pub fn part(taken: &[Measurement], incidents: Vec<Incident>) -> Part {
     let (title, notes) = (TITLE.to_owned(), vec![METHOD.to_owned()]);
     let mut part = Part { title, notes, bars, incidents, ..Part::default() };
     part.add("Service", "Medians of the trials.", table);
+    part.add("From a batch to the first answer that shows it, µs", FRESHNESS, freshness(taken));
     plots(taken).into_iter().for_each(|plot| part.add_plot(plot));
     part
+}
+
+const FRESHNESS: &str = "p50 / p99 of single blocks, stored and then removed, beside so many other blocks stored and removed a \
+    second. A question follows the answer before it at once; ours are asked in a stream, as `router-client` does. \
+    A rate is empty if a block was not shown within 5 s, or the publishers were late.";
+
+/// Rows of a rate each.
+fn freshness(taken: &[Measurement]) -> Table {
+    let heads = ["blocks / s", "Dynamo's: stored", "removed", "ours: stored", "removed"];
+    let mut table = Table::new(heads);
+    for rate in RATES {
+        let cells = [Dynamo::NAME, Kvasir::NAME].into_iter().flat_map(|server| {
+            ["stored", "removed"].map(|change| {
+                let of = |quantile| {
+                    figure(taken, server, &format!("freshness_{rate}_{change}_{quantile}_us"))
+                };
+                let both = of("p50").zip(of("p99"));
+                both.map(|(p50, p99)| format!("{:.0} / {:.0}", p50.median, p99.median))
+            })
+        });
+        let cells: Vec<Option<String>> = cells.collect();
+        if cells.iter().any(Option::is_some) {
+            let cells = cells.into_iter().map(Option::unwrap_or_default);
+            table.row([rate.to_string()].into_iter().chain(cells));
+        }
+    }
+    table
 }
 
 /// Groups of bars: name of the plot, title, y, the groups and their measures.
@@ -162,7 +219,19 @@ fn plots(taken: &[Measurement]) -> Vec<Plot> {
             queries = queries.with_line(format!("{legend}, {what}"), points);
         }
     }
-    GROUPS.iter().map(bars).chain([queries]).collect()
+    let axes = (Axis::linear("blocks stored and removed a second"), Axis::linear("µs"));
+    let mut fresh = Plot::lines("service-freshness", "From a batch to its answer", axes.0, axes.1);
+    for (server, legend) in SERVERS {
+        for quantile in ["p50", "p99"] {
+            let point = |rate: u64| {
+                let measure = format!("freshness_{rate}_stored_{quantile}_us");
+                Some((rate as f64, median(server, &measure)?))
+            };
+            fresh = fresh
+                .with_line(format!("{legend}, {quantile}"), RATES.into_iter().filter_map(point));
+        }
+    }
+    GROUPS.iter().map(bars).chain([queries, fresh]).collect()
 }
 
 /// Dumping in constant memory.
@@ -201,7 +270,7 @@ mod tests {
     #[test]
     fn nothing_measured_is_nothing_met() {
         let part = part(&[], Vec::new());
-        assert_eq!(part.bars.len(), 6);
+        assert_eq!(part.bars.len(), 10);
         assert!(part.bars.iter().all(|bar| bar.verdict() == Verdict::NotMeasured));
         assert!(part.sections.is_empty() && part.plots.is_empty());
     }
@@ -218,6 +287,25 @@ mod tests {
         assert_eq!(both.plots[0].series.len(), 2);
         let missed = part(&[ours, taken("dynamo", ingest, 1.1e6)], Vec::new());
         assert_eq!(verdict(&missed, "service.ingest"), Verdict::Missed);
+    }
+
+    #[test]
+    fn a_rate_has_a_row_if_either_server_held_it() {
+        let at = |server, rate: u64, value| {
+            ["p50", "p99"].map(|quantile| {
+                taken(server, &format!("freshness_{rate}_stored_{quantile}_us"), value)
+            })
+        };
+        let all = [at("kvasir", 100_000, 100.0), at("dynamo", 100_000, 99.0)].concat();
+        let all = [all, at("kvasir", 500_000, 200.0).to_vec()].concat();
+        let part = part(&all, Vec::new());
+        assert_eq!(verdict(&part, "service.freshness.100000.stored"), Verdict::Missed);
+        assert_eq!(verdict(&part, "service.freshness.500000.stored"), Verdict::NotMeasured);
+        let text = part.markdown("");
+        for cell in ["99 / 99", "100 / 100", "200 / 200"] {
+            assert!(text.contains(cell), "{cell} in {text}");
+        }
+        assert_eq!(text.lines().filter(|line| line.contains("00 / ")).count(), 2, "{text}");
     }
 
     #[test]

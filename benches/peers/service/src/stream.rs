@@ -3,6 +3,7 @@
 
 use bench_figures::random::mixed;
 use kvasir_proto::hash::{Namespace, local_hashes, tokens_le};
+use rmp::encode::{ValueWriteError, write_array_len, write_f64, write_nil, write_str, write_uint};
 
 /// Workers, with a publisher each.
 pub const WORKERS: usize = 64;
@@ -19,6 +20,8 @@ const LENGTHS: u64 = 1 << 60;
 const NAMES: u64 = 2 << 60;
 const TOKENS: u64 = 3 << 60;
 const PROMPTS: u64 = 4 << 60;
+/// Blocks of probes are numbered from here on.
+const PROBES: u64 = 1 << 40;
 
 /// A chain of blocks that one worker holds and nobody else.
 #[derive(Debug, Clone, Copy)]
@@ -31,13 +34,31 @@ pub struct Chain {
     pub blocks: u64,
 }
 
-/// One store event: a stretch of one chain.
+/// One event: a stretch of one chain.
 #[derive(Debug, Clone, Copy)]
 pub struct Event {
     /// Number of its first block.
     first_block: u64,
-    /// True if that block has no parent.
-    is_root: bool,
+    /// Blocks.
+    blocks: u64,
+    /// What is said of them.
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// They are stored, and the first has no parent.
+    StoredFirst,
+    /// They are stored below the block before them.
+    Stored,
+    Removed,
+}
+
+impl Event {
+    /// What removes what this stores.
+    pub const fn removed(self) -> Self {
+        Self { kind: Kind::Removed, ..self }
+    }
 }
 
 /// A question with its answer.
@@ -96,7 +117,8 @@ impl Stream {
             let starts = (0..chain.blocks).step_by(EVENT_BLOCKS as usize);
             events[chain.worker].extend(starts.map(|start| Event {
                 first_block: chain.first_block + start,
-                is_root: start == 0,
+                blocks: EVENT_BLOCKS,
+                kind: if start == 0 { Kind::StoredFirst } else { Kind::Stored },
             }));
         }
         events
@@ -115,36 +137,29 @@ impl Stream {
         })
     }
 
-    /// The payload of an event as vLLM 0.11 to 0.23 sends it: msgpack, arrays, one event a batch.
-    pub fn payload(event: Event, time: f64) -> Vec<u8> {
-        use rmp::encode::{write_array_len, write_f64, write_nil, write_str, write_uint};
+    /// Blocks that come and go beside all others: a chain each. Those of one number always go to the same worker.
+    pub fn passing(&self, number: u64) -> Event {
+        let first_block = self.pairs() + number * EVENT_BLOCKS;
+        Event { first_block, blocks: EVENT_BLOCKS, kind: Kind::StoredFirst }
+    }
+
+    /// A block that nothing else is about, and the question that finds it at its worker.
+    pub fn probe(number: u64) -> (Event, Prompt) {
+        let first_block = PROBES + number;
+        let worker = usize::try_from(number % WORKERS as u64).expect("an index");
+        let event = Event { first_block, blocks: 1, kind: Kind::StoredFirst };
+        (event, Self::prompt(worker, first_block, 1))
+    }
+
+    /// The payload of a batch as vLLM 0.11 to 0.23 sends it: msgpack, arrays.
+    pub fn payload(events: &[Event], time: f64) -> Vec<u8> {
         let mut out = Vec::with_capacity(2048);
-        let mut write = || -> Result<(), rmp::encode::ValueWriteError> {
+        let mut write = || -> Result<(), ValueWriteError> {
             write_array_len(&mut out, 3)?;
             write_f64(&mut out, time)?;
-            write_array_len(&mut out, 1)?;
-            write_array_len(&mut out, 8)?;
-            write_str(&mut out, "BlockStored")?;
-            write_array_len(&mut out, EVENT_BLOCKS as u32)?;
-            for block in event.first_block..event.first_block + EVENT_BLOCKS {
-                write_uint(&mut out, Self::name(block))?;
-            }
-            match event.is_root {
-                true => {
-                    write_nil(&mut out).map_err(rmp::encode::ValueWriteError::InvalidMarkerWrite)?
-                }
-                false => write_uint(&mut out, Self::name(event.first_block - 1)).map(drop)?,
-            }
-            write_array_len(&mut out, EVENT_BLOCKS as u32 * BLOCK_TOKENS)?;
-            for token in Self::tokens(event.first_block, EVENT_BLOCKS) {
-                write_uint(&mut out, token.into())?;
-            }
-            write_uint(&mut out, BLOCK_TOKENS.into())?;
-            write_nil(&mut out).map_err(rmp::encode::ValueWriteError::InvalidMarkerWrite)?;
-            write_str(&mut out, "GPU")?;
-            write_nil(&mut out).map_err(rmp::encode::ValueWriteError::InvalidMarkerWrite)?;
-            write_uint(&mut out, 0)?;
-            Ok(())
+            write_array_len(&mut out, events.len() as u32)?;
+            events.iter().try_for_each(|event| event.write(&mut out))?;
+            write_uint(&mut out, 0).map(drop)
         };
         write().expect("a vector takes all bytes");
         out
@@ -163,14 +178,45 @@ impl Stream {
             .map(|draw| {
                 let drawn = mixed(PROMPTS ^ blocks << 32 ^ draw) % long.len() as u64;
                 let chain = long[usize::try_from(drawn).expect("an index")];
-                let tokens: Vec<u32> = Self::tokens(chain.first_block, blocks).collect();
-                let bytes = tokens_le(&tokens);
-                let mut hashes = Vec::new();
-                let seed = Namespace::default().seed();
-                local_hashes(&bytes, BLOCK_TOKENS as usize, seed, &[], &mut hashes);
-                let local_hashes = hashes.into_iter().map(|hash| hash.0).collect();
-                Prompt { worker: chain.worker, tokens, local_hashes }
+                Self::prompt(chain.worker, chain.first_block, blocks)
             })
             .collect()
+    }
+
+    fn prompt(worker: usize, first_block: u64, blocks: u64) -> Prompt {
+        let tokens: Vec<u32> = Self::tokens(first_block, blocks).collect();
+        let bytes = tokens_le(&tokens);
+        let mut hashes = Vec::new();
+        let seed = Namespace::default().seed();
+        local_hashes(&bytes, BLOCK_TOKENS as usize, seed, &[], &mut hashes);
+        let local_hashes = hashes.into_iter().map(|hash| hash.0).collect();
+        Prompt { worker, tokens, local_hashes }
+    }
+}
+
+impl Event {
+    fn write(self, out: &mut Vec<u8>) -> Result<(), ValueWriteError> {
+        let nil = |out: &mut Vec<u8>| write_nil(out).map_err(ValueWriteError::InvalidMarkerWrite);
+        let is_stored = self.kind != Kind::Removed;
+        write_array_len(out, if is_stored { 8 } else { 3 })?;
+        write_str(out, if is_stored { "BlockStored" } else { "BlockRemoved" })?;
+        write_array_len(out, self.blocks as u32)?;
+        for block in self.first_block..self.first_block + self.blocks {
+            write_uint(out, Stream::name(block))?;
+        }
+        if is_stored {
+            match self.kind {
+                Kind::Stored => write_uint(out, Stream::name(self.first_block - 1)).map(drop)?,
+                Kind::StoredFirst | Kind::Removed => nil(out)?,
+            }
+            write_array_len(out, self.blocks as u32 * BLOCK_TOKENS)?;
+            for token in Stream::tokens(self.first_block, self.blocks) {
+                write_uint(out, token.into())?;
+            }
+            write_uint(out, BLOCK_TOKENS.into())?;
+            nil(out)?;
+        }
+        write_str(out, "GPU")?;
+        if is_stored { nil(out) } else { Ok(()) }
     }
 }

@@ -55,22 +55,23 @@ pub async fn run<S: Subject>(plan: &Plan, trial: usize) -> Result<()> {
         trial.queries(&mut subject, blocks).await?;
     }
     trial.dump(&mut subject).await?;
+    trial.freshness(&mut subject, &mut publishers).await?;
     subject.stop().await
 }
 
-struct Trial<'a> {
-    plan: &'a Plan,
+pub(crate) struct Trial<'a> {
+    pub(crate) plan: &'a Plan,
     trial: usize,
     name: &'static str,
 }
 
 impl Trial<'_> {
-    fn add(&mut self, measure: &str, value: f64) -> Result<()> {
+    pub(crate) fn add(&mut self, measure: &str, value: f64) -> Result<()> {
         let (subject, measure) = (self.name.to_owned(), measure.to_owned());
         Measurement { subject, trial: self.trial, measure, value }.print()
     }
 
-    fn progress(&self, text: &str) {
+    pub(crate) fn progress(&self, text: &str) {
         eprintln!("trial {} {}: {text}", self.trial, self.name);
     }
 

@@ -7,8 +7,8 @@ use crate::{
     process::Server,
     stream::{BLOCK_TOKENS, EVENT_BLOCKS, Prompt},
 };
-use anyhow::{Context, Result};
-use serde_json::{Value, json};
+use anyhow::{Context, Result, ensure};
+use serde_json::{Map, Value, json};
 use std::path::Path;
 use tokio::{process::Command, time::Instant};
 
@@ -45,10 +45,15 @@ impl Dynamo {
     }
 }
 
+/// What each holder has, by worker and rank.
+fn scores(answer: &Value) -> Result<&Map<String, Value>> {
+    answer.get("scores").and_then(Value::as_object).context("scores")
+}
+
 /// True if the answer names the prompt's holder alone, with all its tokens.
 fn is_right(answer: &[u8], prompt: &Prompt) -> Result<bool> {
     let answer: Value = serde_json::from_slice(answer)?;
-    let scores = answer.get("scores").and_then(Value::as_object).context("scores")?;
+    let scores = scores(&answer)?;
     let holder = scores.get(&prompt.worker.to_string()).and_then(|ranks| ranks.get("0"));
     let tokens = holder.and_then(Value::as_u64);
     Ok(scores.len() == 1 && tokens == Some(prompt.tokens.len() as u64))
@@ -111,6 +116,15 @@ impl Subject for Dynamo {
         _in_flight: usize,
     ) -> Result<Option<Latencies>> {
         Ok(None)
+    }
+
+    async fn holds(&mut self, prompt: &Prompt) -> Result<bool> {
+        let request = self.query(Form::Hashes, prompt);
+        let answer = self.connection.exchange(&request).await?;
+        let is_held = is_right(answer, prompt)?;
+        let is_empty = scores(&serde_json::from_slice(answer)?)?.is_empty();
+        ensure!(is_held || is_empty, "other workers hold it: {}", String::from_utf8_lossy(answer));
+        Ok(is_held)
     }
 
     async fn dump(&mut self) -> Result<Dump> {

@@ -18,13 +18,45 @@ use kvasir_proto::{
 use prost::Message;
 use std::{collections::VecDeque, path::Path};
 use tokio::{process::Command, time::Instant};
-use tonic::transport::{Channel, Endpoint};
+use tonic::{
+    Streaming,
+    transport::{Channel, Endpoint},
+};
 
 /// The server and the connection to it.
 #[derive(Debug)]
 pub struct Kvasir {
     server: Server,
     client: IndexerClient<Channel>,
+    /// Where single questions are asked.
+    stream: Option<Stream>,
+}
+
+/// A stream of questions, as `router-client` asks them.
+#[derive(Debug)]
+struct Stream {
+    ask: mpsc::Sender<pb::FindMatchesRequest>,
+    answers: Streaming<pb::FindMatchesStreamResponse>,
+}
+
+impl Stream {
+    async fn open(client: &mut IndexerClient<Channel>, in_flight: usize) -> Result<Self> {
+        let (ask, asked) = mpsc::channel(in_flight);
+        let answers = client.find_matches_stream(asked).await?.into_inner();
+        Ok(Self { ask, answers })
+    }
+
+    fn ask(&mut self, question: pb::FindMatchesRequest) -> Result<()> {
+        self.ask.try_send(question).context("the stream takes what is in flight")
+    }
+
+    async fn answer(&mut self) -> Result<pb::FindMatchesResponse> {
+        match self.answers.message().await?.context("the stream ended early")?.outcome {
+            Some(Outcome::Matches(answer)) => Ok(answer),
+            Some(Outcome::Error(error)) => bail!("a question is refused: {error:?}"),
+            None => bail!("an answer is empty"),
+        }
+    }
 }
 
 fn worker_id(worker: usize) -> String {
@@ -60,7 +92,7 @@ impl Subject for Kvasir {
         let client = IndexerClient::new(endpoint.connect().await?)
             .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
             .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);
-        Ok(Self { server, client })
+        Ok(Self { server, client, stream: None })
     }
 
     fn server(&mut self) -> &mut Server {
@@ -110,8 +142,7 @@ impl Subject for Kvasir {
         in_flight: usize,
     ) -> Result<Option<Latencies>> {
         let prepared: Vec<_> = prompts.iter().map(|prompt| query(form, prompt)).collect();
-        let (mut ask, asked) = mpsc::channel(in_flight);
-        let mut answers = self.client.find_matches_stream(asked).await?.into_inner();
+        let mut stream = Stream::open(&mut self.client, in_flight).await?;
         let mut questions = prompts.iter().zip(&prepared).cycle().take(requests);
         let mut waiting = VecDeque::new();
         let mut latencies = Latencies::default();
@@ -120,17 +151,25 @@ impl Subject for Kvasir {
                 && let Some((prompt, request)) = questions.next()
             {
                 waiting.push_back((Instant::now(), prompt));
-                ask.try_send(request.clone()).context("the stream takes what is in flight")?;
+                stream.ask(request.clone())?;
             }
             let Some((since, prompt)) = waiting.pop_front() else { return Ok(Some(latencies)) };
-            let answer = answers.message().await?.context("the stream ended early")?;
+            let answer = stream.answer().await?;
             latencies.each.push(since.elapsed());
-            let right = match answer.outcome {
-                Some(Outcome::Matches(answer)) => is_right(&answer, prompt),
-                Some(Outcome::Error(_)) | None => false,
-            };
-            latencies.wrong += u64::from(!right);
+            latencies.wrong += u64::from(!is_right(&answer, prompt));
         }
+    }
+
+    async fn holds(&mut self, prompt: &Prompt) -> Result<bool> {
+        let stream = match &mut self.stream {
+            Some(stream) => stream,
+            none => none.insert(Stream::open(&mut self.client, 1).await?),
+        };
+        stream.ask(query(Form::Hashes, prompt))?;
+        let answer = stream.answer().await?;
+        let is_held = is_right(&answer, prompt);
+        ensure!(is_held || answer.matches.is_empty(), "other workers hold it: {answer:?}");
+        Ok(is_held)
     }
 
     async fn dump(&mut self) -> Result<Dump> {

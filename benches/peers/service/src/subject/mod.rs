@@ -87,6 +87,8 @@ pub trait Subject: Sized {
         requests: usize,
         in_flight: usize,
     ) -> Result<Option<Latencies>>;
+    /// Whether it says that the prompt's worker holds all of it. An answer that names other workers is an error.
+    async fn holds(&mut self, prompt: &Prompt) -> Result<bool>;
     /// Everything it holds.
     async fn dump(&mut self) -> Result<Dump>;
     /// Ends it.

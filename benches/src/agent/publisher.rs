@@ -1,0 +1,64 @@
+//! An engine that publishes straight to an index over gRPC.
+
+use super::stream::{BLOCK_SIZE, Batch};
+use super::way::NAME;
+use crate::load::fleet::{applied, batch, ingest_client};
+use anyhow::{Context, Result};
+use kvasir_proto::pb;
+use kvasir_proto::pb::publish_events_request::Message as Request;
+use kvasir_tests::client;
+use std::net::SocketAddr;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Endpoint;
+
+/// Batches that are published and not on the wire yet.
+const WAITING_MAX: usize = 256;
+
+/// Its stream of batches.
+pub struct GrpcPublisher {
+    requests: mpsc::Sender<pb::PublishEventsRequest>,
+    sequence: u64,
+}
+
+impl GrpcPublisher {
+    /// Registers the worker and opens the stream. Its task ends with the stream: at once, if a batch is refused.
+    pub async fn start(index: SocketAddr, tasks: &mut JoinSet<()>) -> Result<Self> {
+        let registration = pb::RegisterWorkerRequest {
+            worker_id: NAME.to_owned(),
+            model: NAME.to_owned(),
+            block_size: BLOCK_SIZE as u32,
+            ..Default::default()
+        };
+        client::connect(index).await?.register_worker(registration).await?;
+        let endpoint = Endpoint::from_shared(format!("http://{index}"))?.tcp_nodelay(true);
+        let mut ingest = ingest_client(endpoint.connect().await?);
+        let (requests, waiting) = mpsc::channel(WAITING_MAX);
+        let hello = pb::PublishHello {
+            worker_id: NAME.to_owned(),
+            model: NAME.to_owned(),
+            source: "bench".to_owned(),
+            block_size: BLOCK_SIZE as u32,
+            incarnation: vec![1; 16].into(),
+            ..Default::default()
+        };
+        let hello = pb::PublishEventsRequest { message: Some(Request::Hello(hello)) };
+        requests.send(hello).await.context("the stream")?;
+        let answers = ingest.publish_events(ReceiverStream::new(waiting)).await?;
+        let mut answers = answers.into_inner();
+        tasks.spawn(async move {
+            while let Ok(Some(answer)) = answers.message().await
+                && applied(answer).is_ok()
+            {}
+        });
+        Ok(Self { requests, sequence: 0 })
+    }
+
+    /// Publishes a batch.
+    pub async fn publish(&mut self, events: &Batch) -> Result<()> {
+        let request = batch(self.sequence, events.published());
+        self.sequence += 1;
+        self.requests.send(request).await.context("the index ended the stream")
+    }
+}
