@@ -2,7 +2,9 @@
 
 use crate::indexes::{Chain, Crtc, Index, Kvasir, Locked, Positional, Sharded, Shared};
 use crate::line::Line;
-use crate::measures::{Churn, Writing, apply, cold, heal, lookups, remove, replay, under_writer};
+use crate::measures::{
+    Churn, Writing, apply, cold, floor, heal, lookups, remove, replay, under_writer,
+};
 use crate::meter::resident_bytes;
 use crate::workload::{Fleet, Kind, Order, Trace, removals};
 use anyhow::{Context, Result, ensure};
@@ -258,6 +260,9 @@ fn run<I: Index>(trial: &Trial) -> Line {
     assert_eq!(index.pairs(), fleet.pairs, "pairs after storing");
     if trial.measures(Measure::Lookup) {
         lookups(index.asked(), &fleet, trial.questions, &mut line);
+        if let Some(bytes) = index.accounted_bytes().filter(|_| fleet.kind != Kind::Prefix64) {
+            floor(&fleet, bytes, trial.questions, &mut line);
+        }
     }
     if trial.measures(Measure::Cold) {
         cold(index.asked(), &fleet, trial.questions / COLD_SHARE, &mut line);

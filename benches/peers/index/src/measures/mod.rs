@@ -3,6 +3,7 @@
 mod apply;
 mod churn;
 mod cold;
+mod floor;
 mod lookup;
 mod remove;
 mod replay;
@@ -11,6 +12,7 @@ mod writer;
 pub(crate) use apply::apply;
 pub(crate) use churn::Churn;
 pub(crate) use cold::cold;
+pub(crate) use floor::floor;
 pub(crate) use lookup::{check, lookups};
 pub(crate) use remove::{heal, remove};
 pub(crate) use replay::replay;

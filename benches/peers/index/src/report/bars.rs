@@ -12,6 +12,9 @@ const REMOVE_RATE_MIN: f64 = 1e6;
 const ACCOUNT_SLACK: f64 = 0.1;
 const ORDERS: [&str; 4] = ["tail", "scattered", "events", "random"];
 const BEST: &str = "the best peer";
+/// How many times as long as the least that it can take a lookup may take.
+const FLOOR_FACTOR_MAX: f64 = 1.3;
+const FLOOR: &str = "two dependent cache misses and reading the hashes";
 const WITH_MAPS: &str = "ChainIndex with its lane maps";
 
 /// A peer's figure: its index, its name in the raw file, how it is called here.
@@ -99,6 +102,11 @@ impl Rows<'_> {
                 let bar = self.bar(&id, &what, Limit::AtMost(limit), BEST);
                 self.compare(bar, &name("find"), &all_calls(name), ns);
             }
+            let name = |call: &str| format!("lookup.hit{blocks}.{call}.p50_ns");
+            let (id, what) = (format!("floor.hit{blocks}"), format!("lookup p50, hit {blocks}"));
+            let bar = self.bar(&id, &what, Limit::AtMost(FLOOR_FACTOR_MAX), FLOOR);
+            let floor = [(OURS, name("floor"), "floor".to_owned())];
+            self.compare(bar, &name("find"), &floor, ns);
         }
     }
 

@@ -1,0 +1,82 @@
+//! The least that a lookup can take on this machine, in a memory as large as the index: two cache misses of which the second
+//! needs the first, and reading the hashes.
+
+use super::lookup::latencies;
+use crate::indexes::Ask;
+use crate::line::Line;
+use crate::random::mix;
+use crate::workload::{Fleet, Question, cases};
+
+/// Other questions that are asked before, for each that is measured.
+const WARM_FACTOR: usize = 2;
+/// The first cases of these workloads are hits.
+const CASES: usize = 3;
+/// Of so many answers one may be wrong: two chains have one place.
+const WRONG_SHARE: usize = 100;
+
+/// Where chains begin, by their first hash, and the hashes, chain after chain. It knows no worker and no end of a chain: it compares
+/// as many as are asked for at once.
+struct Floor {
+    heads: Vec<u64>,
+    hashes: Vec<u64>,
+}
+
+impl Floor {
+    /// One that takes so many bytes.
+    fn new(fleet: &Fleet, bytes: usize) -> Self {
+        let mut hashes: Vec<u64> = Vec::with_capacity(fleet.content.len());
+        let taken = fleet.content.len() * size_of::<u64>();
+        let mut heads = vec![0; bytes.saturating_sub(taken).max(taken) / size_of::<u64>()];
+        for chain in &fleet.chains {
+            let locals = fleet.content.locals(chain.own);
+            let place = Self::place(&heads, locals[0]);
+            heads[place] = hashes.len() as u64;
+            hashes.extend_from_slice(locals);
+        }
+        Self { heads, hashes }
+    }
+
+    fn place(heads: &[u64], hash: u64) -> usize {
+        ((u128::from(mix(hash)) * heads.len() as u128) >> 64) as usize
+    }
+}
+
+impl Ask for Floor {
+    const CALLS: &'static [&'static str] = &["floor"];
+    type Hash = u64;
+    type Answer = usize;
+
+    fn hash(local: u64) -> u64 {
+        local
+    }
+
+    fn ask(&self, _call: usize, query: &[u64], answer: &mut usize) {
+        let head = self.heads[Self::place(&self.heads, query[0])] as usize;
+        let is_held = self.hashes.get(head..head + query.len()) == Some(query);
+        *answer = if is_held { query.len() } else { 0 };
+    }
+
+    fn scores(&self, _call: usize, answer: &usize) -> Vec<(u32, u32)> {
+        vec![(0, *answer as u32)]
+    }
+}
+
+/// The same questions as [`lookups`](super::lookups) asks, where chains have nothing to do with one another.
+pub(crate) fn floor(fleet: &Fleet, bytes: u64, questions: usize, line: &mut Line) {
+    let floor = Floor::new(fleet, bytes as usize);
+    for &case in &cases(fleet.kind)[..CASES] {
+        let asking = Question::some(fleet, case, questions, line.seed + 1);
+        let (mut query, mut blocks, mut wrong) = (Vec::new(), 0, 0);
+        for question in &asking {
+            query.clear();
+            question.append(fleet, &mut query, Floor::hash);
+            floor.ask(0, &query, &mut blocks);
+            wrong += usize::from(blocks != query.len());
+        }
+        assert!(wrong * WRONG_SHARE <= questions, "{wrong} of {questions} chains are not found");
+        let others = Question::some(fleet, case, WARM_FACTOR * questions, line.seed + 7);
+        latencies(&floor, fleet, &others, 0, || true);
+        let samples = latencies(&floor, fleet, &asking, 0, || true);
+        line.set_latencies(&format!("lookup.{}.floor", case.name), &samples.sorted());
+    }
+}
