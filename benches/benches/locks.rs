@@ -128,18 +128,6 @@ impl Guarded for ParkingLot {
     }
 }
 
-struct ParkingLotFair(parking_lot::RwLock<Index>);
-impl Guarded for ParkingLotFair {
-    fn read(&self, ask: &mut dyn FnMut(&Index)) {
-        ask(&self.0.read());
-    }
-    fn hold(&self, operations: usize, step: &mut dyn FnMut(&mut Index, usize) -> usize) {
-        let mut index = self.0.write();
-        plain(&mut index, operations, step);
-        parking_lot::RwLockWriteGuard::unlock_fair(index);
-    }
-}
-
 struct Sharded(ShardedLock<Index>);
 impl Guarded for Sharded {
     fn read(&self, ask: &mut dyn FnMut(&Index)) {
@@ -220,15 +208,6 @@ impl Tried for RwLock<Index> {
     }
     fn write(&self, change: &mut dyn FnMut(&mut Index)) {
         change(&mut RwLock::write(self).expect("no panic"));
-    }
-}
-
-impl Tried for parking_lot::RwLock<Index> {
-    fn try_read(&self, ask: &mut dyn FnMut(&Index)) -> bool {
-        parking_lot::RwLock::try_read(self).map(|index| ask(&index)).is_some()
-    }
-    fn write(&self, change: &mut dyn FnMut(&mut Index)) {
-        change(&mut parking_lot::RwLock::write(self));
     }
 }
 
@@ -454,18 +433,14 @@ fn locks(mut index: impl FnMut() -> Index) -> Vec<(&'static str, Box<dyn Guarded
     vec![
         ("std RwLock", Box::new(Std(RwLock::new(index())))),
         ("parking_lot RwLock", Box::new(ParkingLot(parking_lot::RwLock::new(index())))),
-        ("parking_lot, fair", Box::new(ParkingLotFair(parking_lot::RwLock::new(index())))),
         ("ShardedLock", Box::new(Sharded(ShardedLock::new(index())))),
         ("ShardedLock, lets in", {
             let index = ShardedLock::new(index());
             Box::new(LetIn { index, waiting: CachePadded::default() })
         }),
         ("ours: gives way", Box::new(Ours { shard, pace: Mutex::default() })),
-        ("gives way: std", Box::new(GivesWay::new(RwLock::new(index()), 2))),
-        ("gives way: parking_lot", Box::new(GivesWay::new(parking_lot::RwLock::new(index()), 2))),
-        ("gives way: sharded", Box::new(GivesWay::new(ShardedLock::new(index()), 2))),
-        ("gives way: sharded, 1", Box::new(GivesWay::new(ShardedLock::new(index()), 1))),
-        ("gives way: std, 1", Box::new(GivesWay::new(RwLock::new(index()), 1))),
+        ("gives way, one line", Box::new(GivesWay::new(RwLock::new(index()), 2))),
+        ("gives way, steps from 1", Box::new(GivesWay::new(ShardedLock::new(index()), 1))),
         ("two copies", Box::new(TwoCopies { copies, read: CachePadded::default() })),
     ]
 }
