@@ -4,8 +4,8 @@
 use super::cores::Cores;
 use super::index::Index;
 use super::report::Record;
-use super::stream::{EVENT_BLOCKS, Stream};
-use super::way::{NAME, To, Way};
+use super::stream::{EVENT_BLOCKS, NAME, Stream};
+use super::way::{To, Way};
 use crate::load::closed::Window;
 use crate::load::open::pace;
 use anyhow::{Context, Result, ensure};

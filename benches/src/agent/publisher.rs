@@ -1,7 +1,6 @@
 //! An engine that publishes straight to an index over gRPC.
 
-use super::stream::{BLOCK_SIZE, Batch};
-use super::way::NAME;
+use super::stream::{BLOCK_SIZE, Batch, NAME};
 use crate::load::fleet::{applied, batch, ingest_client};
 use anyhow::{Context, Result};
 use kvasir_proto::pb;

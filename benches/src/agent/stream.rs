@@ -6,6 +6,8 @@ use kvasir_proto::pb;
 use kvasir_proto::pb::published_event::Event;
 use kvasir_tests::engine::wire::{BatchStyle, EngineEvent, HashForm, WireForm};
 
+/// Name of the model and the worker.
+pub const NAME: &str = "bench";
 /// Tokens of a block.
 pub const BLOCK_SIZE: usize = 16;
 /// Blocks of a stored event.

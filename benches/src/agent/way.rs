@@ -3,7 +3,7 @@
 use super::cores::Cores;
 use super::index::Index;
 use super::publisher::GrpcPublisher;
-use super::stream::{BLOCK_SIZE, Batch, Stream};
+use super::stream::{BLOCK_SIZE, Batch, NAME, Stream};
 use crate::load::child::{cpu_time, resident_bytes};
 use anyhow::{Context, Result, ensure};
 use kvasir_proto::pb;
@@ -40,8 +40,6 @@ const LOSS_METRICS: [&str; 5] = [
     "uplink_lag_batches",
     "uplink_skipped_batches_total",
 ];
-/// Name of the model and the worker.
-pub const NAME: &str = "bench";
 
 /// What the agent feeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
