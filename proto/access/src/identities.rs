@@ -10,6 +10,8 @@ use std::{
 
 /// Most identities in one file.
 pub const IDENTITIES_MAX: usize = 65_536;
+/// Longest unknown field that an error shows; hashes and good tokens are longer, or have digits.
+const FIELD_CHARS_MAX: usize = 24;
 /// Longest token, in bytes.
 pub const TOKEN_BYTES_MAX: usize = 4_096;
 /// Longest name of an identity or in one of its lists, in bytes.
@@ -147,13 +149,28 @@ impl Identities {
     }
 }
 
-/// What serde says may quote a value, which may be a token in the wrong place.
+/// What serde says may quote a value or a key, which may be a token or its hash in the wrong place.
 fn problem(message: &str) -> String {
+    if let Some((field, expected)) = unknown_field(message)
+        && !looks_like_a_field(field)
+    {
+        return format!("an unknown field, expected{expected}");
+    }
     if message.contains("unknown variant") {
         return "a role is none of query, publish and admin".to_owned();
     }
     let quotes_value = message.contains("invalid value") || message.contains("invalid type");
     if quotes_value { "a value has the wrong type".to_owned() } else { message.to_owned() }
+}
+
+/// The field that a message calls unknown, and what it says is expected.
+fn unknown_field(message: &str) -> Option<(&str, &str)> {
+    message.strip_prefix("unknown field `")?.rsplit_once("`, expected")
+}
+
+fn looks_like_a_field(text: &str) -> bool {
+    let fits = |at: char| at.is_ascii_lowercase() || at == '-' || at == '_';
+    text.len() <= FIELD_CHARS_MAX && text.chars().all(fits)
 }
 
 fn principal(entry: Entry) -> Result<Principal, String> {

@@ -92,6 +92,8 @@ fn what_cannot_be_used_is_refused_with_the_identity_and_the_fix() {
     for (text, expected) in [
         ("identity = 3", "line 1"),
         ("[[identity]]\nname = \"a\"\ntoken = \"s3cret\"\nroles = []", "unknown field `token`"),
+        (&format!("{hash} = \"a\""), "an unknown field, expected `identity`"),
+        ("\"a`, expected\" = 1", "an unknown field, expected `identity`"),
         ("[[identity]]\nname = \"a\"\nroles = [\"query\"]", "neither token-sha256 nor certificate"),
         (
             "[[identity]]\nname = \"a\"\ntoken-sha256 = \"s3cret\"\nroles = [\"query\"]",

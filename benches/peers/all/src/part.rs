@@ -109,7 +109,7 @@ impl Name {
             Self::Index => index_jobs(settings),
             Self::Service => service_jobs(settings),
             Self::Load => Ok(own_jobs(settings, "load", (190.0, 60.0))),
-            Self::Agent => Ok(own_jobs(settings, "agent", (150.0, 35.0))),
+            Self::Agent => Ok(own_jobs(settings, "agent", (170.0, 40.0))),
             Self::Scale => {
                 let program = settings.product.join("load");
                 let quick = settings.quick.then(|| "--quick".to_owned());
@@ -177,7 +177,7 @@ fn service_jobs(settings: &Settings) -> Result<Vec<Job>> {
         python.context("Dynamo's indexer is not installed: --dynamo-python is not given")?;
     let mut jobs = Vec::new();
     for trial in 1..=settings.trials {
-        for (server, secs) in [("dynamo", 60.0), ("kvasir", 12.0)] {
+        for (server, secs) in [("dynamo", 80.0), ("kvasir", 32.0)] {
             let paths = [
                 ("--indexer-server", settings.product.join("indexer-server")),
                 ("--dynamo-python", python.clone()),
