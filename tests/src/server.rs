@@ -218,7 +218,7 @@ impl Server {
             let _ = kill_process(pid, Signal::TERM);
         }
         if timeout(STOP_TIMEOUT, self.child.wait()).await.is_err() {
-            println!("the server did not end within {STOP_TIMEOUT:?}: killed");
+            eprintln!("the server did not end within {STOP_TIMEOUT:?}: killed");
             drop(self.child.kill().await);
         }
     }
@@ -300,7 +300,7 @@ fn usable_address(wanted: SocketAddr) -> SocketAddr {
     if TcpListener::bind(wanted).is_ok() {
         return wanted;
     }
-    println!("{wanted} is in use: taking another port");
+    eprintln!("{wanted} is in use: taking another port");
     SocketAddr::new(wanted.ip(), 0)
 }
 
