@@ -3,9 +3,9 @@
 use bench_figures::{Axis, Bar, Figure, Limit, Part, Plot, Table};
 use hdrhistogram::Histogram;
 
-/// A start with so many pairs
+/// Pairs with which the start must take at most [`START_SECONDS_MAX`].
 const START_PAIRS: u64 = 50_000_000;
-/// takes so many seconds at most.
+/// Longest start with [`START_PAIRS`], in seconds.
 const START_SECONDS_MAX: f64 = 5.0;
 /// Pairs to which the measured sizes are extended.
 const EXTENDED_TO: f64 = 200e6;

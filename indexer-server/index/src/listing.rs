@@ -68,7 +68,7 @@ impl Listing {
         !self.is_mixed
     }
 
-    /// Whether the places are those of `ranks`, and `ranks` are all there are.
+    /// Whether exactly `ranks` are listed, in this order, and the other fields agree with that.
     pub(crate) fn is_of(&self, ranks: &[HolderIndex]) -> bool {
         let is_placed = |(place, &rank): (u32, &HolderIndex)| self.place(rank) == Some(place);
         self.ranks == ranks && (0..).zip(ranks).all(is_placed) && self.is_mixed != ranks.is_sorted()

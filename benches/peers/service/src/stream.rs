@@ -137,7 +137,7 @@ impl Stream {
         })
     }
 
-    /// Blocks that come and go beside all others: a chain each. Those of one number always go to the same worker.
+    /// Background load: an event that stores a chain of its own. The caller sends event `number` to worker `number % WORKERS`.
     pub fn passing(&self, number: u64) -> Event {
         let first_block = self.pairs() + number * EVENT_BLOCKS;
         Event { first_block, blocks: EVENT_BLOCKS, kind: Kind::StoredFirst }

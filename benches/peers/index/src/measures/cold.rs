@@ -9,7 +9,7 @@ use std::hint::black_box;
 /// Written between two questions: several times what a core caches for itself.
 const FLUSH_BYTES: usize = 8 << 20;
 /// The first cases of a workload are hits.
-const CASES: usize = 3;
+pub(super) const CASES: usize = 3;
 const CACHE_LINE_BYTES: usize = 64;
 
 /// Each case with each call, after the caches were filled with other things.

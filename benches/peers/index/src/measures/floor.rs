@@ -1,16 +1,13 @@
 //! The least that a lookup can take on this machine, in a memory as large as the index: two cache misses of which the second
 //! needs the first, and reading the hashes.
 
-use super::lookup::latencies;
+use super::cold::CASES;
+use super::lookup::{WARM_FACTOR, latencies};
 use crate::indexes::Ask;
 use crate::line::Line;
 use crate::random::mix;
 use crate::workload::{Fleet, Question, cases};
 
-/// Other questions that are asked before, for each that is measured.
-const WARM_FACTOR: usize = 2;
-/// The first cases of these workloads are hits.
-const CASES: usize = 3;
 /// Of so many answers one may be wrong: two chains have one place.
 const WRONG_SHARE: usize = 100;
 
