@@ -182,18 +182,21 @@ pub(super) async fn held(indexer: &mut Indexer) -> Result<u64> {
     Ok(stats.partitions.iter().map(|partition| partition.pairs).sum())
 }
 
-/// The chains that one worker alone holds.
-pub(super) fn events(worker: u64, blocks: u64) -> Vec<pb::PublishedEvent> {
-    let mut events = Vec::new();
-    let (mut stored, mut number) = (0, 0);
-    while stored < blocks {
+/// The chains that one worker alone holds, `blocks` blocks in all: their stems and lengths.
+pub(super) fn chains(worker: u64, blocks: u64) -> impl Iterator<Item = (u64, u64)> {
+    let mut stored = 0;
+    (0..).map_while(move |number| {
         let (stem, length) = chain(worker, number);
         let length = length.min(blocks - stored);
-        events.extend(fleet::stored(&names_of(stem, length), &locals_of(stem, length)));
         stored += length;
-        number += 1;
-    }
-    events
+        (length > 0).then_some((stem, length))
+    })
+}
+
+/// Events that store them.
+pub(super) fn events(worker: u64, blocks: u64) -> Vec<pb::PublishedEvent> {
+    let stored = |(stem, length)| fleet::stored(&names_of(stem, length), &locals_of(stem, length));
+    chains(worker, blocks).flat_map(stored).collect()
 }
 
 /// The stem of a chain of a worker, of which its names and hashes are made, and how many blocks it has.

@@ -1,11 +1,11 @@
 //! What grows with a fleet: memory, lookups, checkpoints and start-up, by the number of blocks, of workers and of models.
 
-use super::checkpoints::{chain, events, held, locals_of, names_of, restart, start};
+use super::checkpoints::{chains, events, held, locals_of, names_of, restart, start};
 use super::child::resident_bytes;
 use super::fleet::{self, BLOCK_SIZE, WORKERS, applied, hello, ingest_client, stored};
 use super::scale_report::{ByModels, ByPairs, ByWorkers, Sizes, Times, part};
 use anyhow::{Context, Result, ensure};
-use bench_figures::random::mixed;
+use bench_figures::{memory::available_bytes, random::mixed};
 use futures::{StreamExt, TryStreamExt, stream};
 use hdrhistogram::Histogram;
 use kvasir_proto::pb;
@@ -24,6 +24,8 @@ const PROMPT_BLOCKS: u64 = 16;
 const PUBLISHERS_MAX: usize = 16;
 /// Ranks whose answer is asked for as a whole; one of more is longer than a message may be.
 const LISTED_RANKS_MAX: u64 = 16_384;
+/// Most bytes that a pair takes in server and client together while it is stored.
+const PAIR_BYTES_MAX: u64 = 80;
 /// Longest latency that is told apart, in microseconds.
 const LATENCY_MAX_US: u64 = 60_000_000;
 
@@ -42,6 +44,9 @@ pub struct ScaleArgs {
     /// Models (partitions) of each server, with a worker each.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 256, 4_096])]
     models: Vec<u64>,
+    /// Kills and starts after each checkpoint.
+    #[arg(long, default_value_t = 3)]
+    starts: u64,
     /// Questions of each kind.
     #[arg(long, default_value_t = 2_000)]
     questions: u64,
@@ -58,7 +63,7 @@ pub async fn run(args: ScaleArgs) -> Result<()> {
     let share = if args.quick { 10 } else { 1 };
     let (questions, mut sizes) = (args.questions / share, Sizes::default());
     for pairs in args.pairs {
-        sizes.by_pairs.push(by_pairs(pairs / share, questions).await?);
+        sizes.by_pairs.push(by_pairs(pairs / share, args.starts, questions).await?);
         eprintln!("{pairs} pairs: done");
     }
     for workers in args.workers {
@@ -80,7 +85,12 @@ pub async fn run(args: ScaleArgs) -> Result<()> {
 
 // === by pairs ===
 
-async fn by_pairs(pairs: u64, questions: u64) -> Result<ByPairs> {
+async fn by_pairs(pairs: u64, starts: u64, questions: u64) -> Result<ByPairs> {
+    let needed = pairs * PAIR_BYTES_MAX;
+    ensure!(
+        needed <= available_bytes(),
+        "{pairs} pairs may take {needed} bytes of memory: give fewer"
+    );
     let folder = TempDir::new()?;
     // Checkpoints are written when asked for only.
     let mut server = start(Some(folder.path()), 86_400_000).await?;
@@ -91,8 +101,9 @@ async fn by_pairs(pairs: u64, questions: u64) -> Result<ByPairs> {
     fleet::fill(&mut indexer, server.addresses.grpc, |worker| events(worker, blocks)).await?;
     let pairs = held(&mut indexer).await?;
     let resident_bytes = resident_bytes(process)?.saturating_sub(empty);
-    let hit_64_blocks = ask_all(&mut indexer, questions, |at| hit(at, 64)).await?;
-    let hit_256_blocks = ask_all(&mut indexer, questions, |at| hit(at, 256)).await?;
+    let all: Vec<_> = (0..WORKERS).flat_map(|worker| chains(worker, blocks)).collect();
+    let hit_64_blocks = ask_all(&mut indexer, questions, |at| hit(&all, at, 64)).await?;
+    let hit_256_blocks = ask_all(&mut indexer, questions, |at| hit(&all, at, 256)).await?;
     let mut other = indexer.clone();
     let request = pb::CreateCheckpointRequest { compact: false };
     let mut writing = pin!(other.create_checkpoint(request));
@@ -100,14 +111,19 @@ async fn by_pairs(pairs: u64, questions: u64) -> Result<ByPairs> {
     let written = loop {
         select! {
             written = &mut writing => break written?.into_inner(),
-            asked = ask(&mut indexer, hit(number, 64)) => times.saturating_record(asked?),
+            asked = ask(&mut indexer, hit(&all, number, 64)) => times.saturating_record(asked?),
         }
         number += 1;
     };
-    server.kill().await;
-    let (mut server, ready) = restart(folder.path()).await?;
-    let restored = held(&mut client::connect(server.addresses.grpc).await?).await?;
-    ensure!(restored == pairs, "{restored} of {pairs} pairs came back");
+    let mut ready_ms = Vec::new();
+    for _ in 0..starts {
+        server.kill().await;
+        let (again, ready) = restart(folder.path()).await?;
+        server = again;
+        ready_ms.push(ready.as_secs_f64() * 1e3);
+        let restored = held(&mut client::connect(server.addresses.grpc).await?).await?;
+        ensure!(restored == pairs, "{restored} of {pairs} pairs came back");
+    }
     server.stop().await;
     Ok(ByPairs {
         pairs,
@@ -117,16 +133,16 @@ async fn by_pairs(pairs: u64, questions: u64) -> Result<ByPairs> {
         hit_64_blocks_beside_checkpoint: Times::of(&times),
         checkpoint_ms: written.duration_ms,
         disk_bytes: written.disk_bytes,
-        ready_ms: ready.as_secs_f64() * 1e3,
+        ready_ms,
     })
 }
 
-/// A question about the first blocks of a chain that some worker holds.
-fn hit(number: u64, blocks: u64) -> pb::FindMatchesRequest {
-    let worker = mixed(number) % WORKERS;
-    let long = (0..).map(|at| chain(worker, at)).find(|&(_, length)| length >= blocks);
-    let (stem, _) = long.unwrap_or_default();
-    question(fleet::MODEL, locals_of(stem, blocks))
+/// A question about the first blocks of one of these chains, by chance: the next one that is long enough.
+fn hit(chains: &[(u64, u64)], number: u64, blocks: u64) -> pb::FindMatchesRequest {
+    let at = usize::try_from(mixed(number)).unwrap_or(0) % chains.len().max(1);
+    let (before, behind) = chains.split_at(at);
+    let long = behind.iter().chain(before).find(|&&(_, length)| length >= blocks);
+    question(fleet::MODEL, locals_of(long.map_or(0, |&(stem, _)| stem), blocks))
 }
 
 // === by workers ===

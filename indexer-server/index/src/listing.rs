@@ -3,7 +3,7 @@
 use crate::sets::HolderIndex;
 use crate::table::index_u32;
 
-/// All ranks in that order. Adding and removing some moves what is behind them, and looks at nothing else.
+/// All ranks in that order. Adding or removing some renumbers those behind them; removing may look at all of them once.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     ranks: Vec<HolderIndex>,
@@ -27,13 +27,15 @@ impl Listing {
         self.is_mixed |= !around.is_sorted();
     }
 
-    /// Removes the ranks of one worker, which stand together.
+    /// Removes all ranks of one worker, which stand together.
     pub(crate) fn remove(&mut self, ranks: &[HolderIndex]) {
         let Some(first) = ranks.iter().filter_map(|&rank| self.place(rank)).min() else {
             return;
         };
         let first = first as usize;
-        self.ranks.drain(first..first + ranks.len());
+        let removed = self.ranks.drain(first..first + ranks.len());
+        debug_assert!(removed.as_slice().iter().all(|rank| ranks.contains(rank)), "{ranks:?}");
+        drop(removed);
         self.number_from(first);
         self.is_mixed = self.is_mixed && !self.ranks.is_sorted();
     }
@@ -79,7 +81,7 @@ impl Listing {
 mod tests {
     use super::*;
     use crate::table::mix;
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, btree_map::Entry};
 
     /// Ranks of 12 workers come one by one and go with their worker, at random. A rank gets the index of one that is gone.
     #[test]
@@ -87,25 +89,26 @@ mod tests {
         let mut was_mixed = [false; 2];
         for seed in 0..40 {
             let mut listing = Listing::default();
-            let mut by_worker = BTreeMap::<u64, Vec<HolderIndex>>::new();
+            let mut by_worker = BTreeMap::<u64, BTreeMap<u64, HolderIndex>>::new();
             let (mut keys, mut free) = (Vec::new(), Vec::new());
             for step in 0..80 {
                 let random = mix(seed << 32 | step);
-                let worker = random % 12;
+                let (worker, number) = (random % 12, random >> 34 & 7);
                 if random >> 32 & 3 == 0 {
                     let ranks = by_worker.remove(&worker).unwrap_or_default();
+                    let ranks: Vec<_> = ranks.into_values().collect();
                     listing.remove(&ranks);
                     free.extend(ranks);
-                } else {
-                    let ranks = by_worker.entry(worker).or_default();
+                } else if let Entry::Vacant(own) =
+                    by_worker.entry(worker).or_default().entry(number)
+                {
                     let rank = free.pop().unwrap_or(index_u32(keys.len()));
                     keys.resize(keys.len().max(rank as usize + 1), (0, 0));
-                    let own = (worker, ranks.len());
-                    keys[rank as usize] = own;
-                    listing.insert(rank, |other| keys[other as usize] < own);
-                    ranks.push(rank);
+                    keys[rank as usize] = (worker, number);
+                    listing.insert(rank, |other| keys[other as usize] < (worker, number));
+                    own.insert(rank);
                 }
-                let all: Vec<_> = by_worker.values().flatten().copied().collect();
+                let all: Vec<_> = by_worker.values().flat_map(BTreeMap::values).copied().collect();
                 assert!(listing.is_of(&all), "seed {seed}, {step}: {listing:?} is not of {all:?}");
                 was_mixed[usize::from(listing.is_by_index())] = true;
             }

@@ -6,6 +6,7 @@ use crate::{
     siblings::{Copier, CopyError, Fetched, Offer, Sibling},
     snapshot::{Restorer, StoredWorker},
 };
+use futures::{StreamExt, stream};
 use kvasir_process::telemetry::NotReady;
 use kvasir_proto::convert::{Registration, WorkerAddress};
 use std::{collections::BTreeSet, sync::Arc};
@@ -159,52 +160,51 @@ async fn expect(
     }
 }
 
-/// Restores or copies the workers one after the other, and lets the events of each in once it is done. Drops
-/// `not_ready` after the last.
+/// Restores or copies the workers, a few at a time, and lets the events of each in once it is done. Drops `not_ready` after
+/// the last.
 pub(super) async fn run(
     plan: Plan,
-    mut ways: Ways,
+    ways: Ways,
     ingest: Arc<Ingest>,
     not_ready: NotReady,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let begin = Instant::now();
     let total = plan.workers.len();
-    let mut brought = Brought::default();
-    for (done, planned) in plan.workers.into_iter().enumerate() {
-        if stop.is_cancelled() {
-            return Ok(());
-        }
-        let what = match planned.origin {
-            Origin::Checkpoint => "restoring",
-            Origin::Siblings(_) => "copying from a sibling",
-        };
-        let blocks = brought.blocks;
-        not_ready.set_reason(format!("{what}: {done} of {total} workers, {blocks} blocks so far"));
-        planned.bring(&mut ways, &mut brought, &ingest, &stop).await;
-    }
     if total == 0 {
         return Ok(());
     }
+    let tell = |done, blocks| {
+        let reason = format!("restoring: {done} of {total} workers, {blocks} blocks so far");
+        not_ready.set_reason(reason);
+    };
+    tell(0, 0);
+    let begun = plan.workers.into_iter().take_while(|_| !stop.is_cancelled());
+    let bring = begun.map(|planned| planned.bring(&ways, &ingest, &stop));
+    let mut bringing = stream::iter(bring).buffer_unordered(ways.workers_at_once());
+    let mut all = Brought::default();
+    let mut done = 0;
+    while let Some(brought) = bringing.next().await {
+        all.add(&brought);
+        done += 1;
+        tell(done, all.blocks);
+    }
+    if stop.is_cancelled() {
+        return Ok(());
+    }
     let seconds = begin.elapsed().as_secs_f64();
-    let Brought { restored, copied, failed, blocks } = brought;
+    let Brought { restored, copied, failed, blocks } = all;
     tracing::info!(workers = total, restored, copied, failed, blocks, seconds, "restored");
     drop(not_ready);
     Ok(())
 }
 
 impl Planned {
-    async fn bring(
-        self,
-        ways: &mut Ways,
-        brought: &mut Brought,
-        ingest: &Arc<Ingest>,
-        stop: &CancellationToken,
-    ) {
+    async fn bring(self, ways: &Ways, ingest: &Arc<Ingest>, stop: &CancellationToken) -> Brought {
         let Self { worker, expected, origin, is_configured } = self;
-        let mut is_gone = false;
+        let (mut is_gone, mut brought) = (false, Brought::default());
         let resumed = ingest.resume(expected, async |partition, removed| match origin {
-            Origin::Checkpoint => ways.restore(partition, &worker, brought).await,
+            Origin::Checkpoint => ways.restore(partition, &worker, &mut brought).await,
             Origin::Siblings(from) if from.is_empty() => Vec::new(),
             Origin::Siblings(from) => {
                 let copied = select! {
@@ -214,7 +214,7 @@ impl Planned {
                 };
                 is_gone = matches!(copied, Err(CopyError::Unknown));
                 match copied {
-                    Ok(fetched) => ways.place(partition, &worker, fetched, brought).await,
+                    Ok(fetched) => ways.place(partition, &worker, fetched, &mut brought).await,
                     Err(error) => {
                         brought.failed += 1;
                         tracing::error!(%worker, %error, "not copied: it starts empty");
@@ -231,10 +231,26 @@ impl Planned {
             tracing::info!(%worker, "removed: all siblings have removed the worker");
             let _gone = ingest.remove(worker).await;
         }
+        brought
+    }
+}
+
+impl Brought {
+    const fn add(&mut self, other: &Self) {
+        self.restored += other.restored;
+        self.copied += other.copied;
+        self.failed += other.failed;
+        self.blocks += other.blocks;
     }
 }
 
 impl Ways {
+    /// Two for each writer thread: one is placed while another one is read, or belongs to a thread that has one already. So many
+    /// are in memory twice.
+    fn workers_at_once(&self) -> usize {
+        2 * self.copier.writer_threads()
+    }
+
     async fn restore(
         &self,
         partition: &Partition,

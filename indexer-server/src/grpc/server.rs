@@ -16,6 +16,7 @@ const STREAMS: Streams = &[
     ("/kvasir.v1.Indexer/FindMatchesStream", StreamKind::Query),
     ("/kvasir.v1.Indexer/DumpWorker", StreamKind::Read),
     ("/kvasir.v1.EventIngest/PublishEvents", StreamKind::Publish),
+    ("/kvasir.v1.Indexer/CreateCheckpoint", StreamKind::Work),
 ];
 
 /// Which role each call needs.

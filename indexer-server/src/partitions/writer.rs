@@ -44,6 +44,12 @@ impl std::fmt::Debug for Writer {
 }
 
 impl Writer {
+    /// Number of the threads.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.mailboxes.len()
+    }
+
     async fn send(&self, shard: &Arc<Shard>, work: Work) -> Result<(), WriterGone> {
         let (shard, queued_at) = (Arc::clone(shard), Instant::now());
         let mailbox = self.mailboxes.get(shard.number()).ok_or(WriterGone)?;

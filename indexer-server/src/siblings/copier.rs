@@ -1,4 +1,4 @@
-//! Copies one worker after the other: fetches it from a sibling, then puts it into the index.
+//! Copies workers: fetches each from a sibling, then puts it into the index.
 
 use super::{CopyError, Fetched, Sibling, SiblingMetrics, fetch::fetch};
 use crate::partitions::{
@@ -12,7 +12,7 @@ use kvasir_proto::{
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 /// Names that are brought to the index under one hold of its lock.
@@ -27,14 +27,14 @@ pub struct Copier {
     writer: Writer,
     metrics: SiblingMetrics,
     /// Siblings that did not answer: they are not asked again.
-    unreachable: BTreeSet<String>,
+    unreachable: Mutex<BTreeSet<String>>,
 }
 
 impl Copier {
     /// Copies into the indexes that `writer` writes.
     #[must_use]
     pub const fn new(writer: Writer, metrics: SiblingMetrics) -> Self {
-        Self { writer, metrics, unreachable: BTreeSet::new() }
+        Self { writer, metrics, unreachable: Mutex::new(BTreeSet::new()) }
     }
 
     /// Outcome of copies so far.
@@ -43,19 +43,29 @@ impl Copier {
         &self.metrics
     }
 
+    /// Threads that write: so many workers can be placed at the same time.
+    #[must_use]
+    pub fn writer_threads(&self) -> usize {
+        self.writer.threads()
+    }
+
+    fn unreachable(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.unreachable.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Fetches a worker from the first sibling that answers completely. Cancel-safe.
     ///
     /// # Errors
     /// If none does: `Unknown` if all siblings have removed the worker, else the last error.
     pub async fn fetch(
-        &mut self,
+        &self,
         worker: &WorkerAddress,
         from: &[Arc<dyn Sibling>],
     ) -> Result<Fetched, CopyError> {
         let mut last = None;
         for sibling in from {
             for _ in 0..TRIES_MAX {
-                if self.unreachable.contains(sibling.url()) {
+                if self.unreachable().contains(sibling.url()) {
                     break;
                 }
                 let query = DumpQuery {
@@ -70,7 +80,7 @@ impl Copier {
                 };
                 tracing::warn!(%worker, sibling = sibling.url(), %error, "a copy failed");
                 if error.is_of_sibling() {
-                    self.unreachable.insert(sibling.url().to_owned());
+                    self.unreachable().insert(sibling.url().to_owned());
                 }
                 let again = matches!(error, CopyError::CutOff(_));
                 if last.is_none() || error != CopyError::Unknown {

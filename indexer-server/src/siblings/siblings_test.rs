@@ -188,7 +188,7 @@ async fn a_dump_is_taken_whole_or_not_at_all() {
 #[tokio::test(start_paused = true)]
 async fn the_next_sibling_is_asked_where_a_copy_breaks_off() {
     let (_partitions, writer, _threads) = start();
-    let mut copier = Copier::new(writer, SiblingMetrics::default());
+    let copier = Copier::new(writer, SiblingMetrics::default());
     let cut = || vec![Err(CopyError::CutOff("the worker was cleared".to_owned()))];
     let silent: Arc<dyn Sibling> = Arc::new(FakeSibling {
         url: "silent".to_owned(),

@@ -10,8 +10,6 @@ use std::{
 
 /// Most identities in one file.
 pub const IDENTITIES_MAX: usize = 65_536;
-/// Longest unknown field that an error shows; hashes and good tokens are longer, or have digits.
-const FIELD_CHARS_MAX: usize = 24;
 /// Longest token, in bytes.
 pub const TOKEN_BYTES_MAX: usize = 4_096;
 /// Longest name of an identity or in one of its lists, in bytes.
@@ -26,7 +24,8 @@ pub struct Identities {
     by_certificate: HashMap<Box<str>, Arc<Principal>>,
 }
 
-/// Why a file of identities cannot be used. The texts contain no token and no hash.
+/// Why a file of identities cannot be used. The texts show names of identities, so they contain a token only if it stands where a
+/// name should; they never contain a hash.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdentitiesError {
     /// It is not TOML of the right form.
@@ -38,10 +37,10 @@ pub enum IdentitiesError {
         problem: String,
     },
     /// An identity cannot be used.
-    #[error("identity {name:?}: {problem}")]
+    #[error("identity {identity}: {problem}")]
     Identity {
-        /// Its name.
-        name: String,
+        /// Its name in quotes; its number in the file, from 1, if that may be the hash of a token.
+        identity: String,
         /// What is wrong, and how to mend it.
         problem: String,
     },
@@ -81,14 +80,14 @@ impl Identities {
         }
         let mut names = HashSet::new();
         let mut identities = Self::default();
-        for entry in file.identities {
-            let name = entry.name.clone();
-            let added = if names.insert(name.clone()) {
+        for (number, entry) in (1..).zip(file.identities) {
+            let identity = shown(&entry.name, number);
+            let added = if names.insert(entry.name.clone()) {
                 identities.add(entry)
             } else {
                 Err("is there twice: give each identity a name of its own".to_owned())
             };
-            added.map_err(|problem| IdentitiesError::Identity { name, problem })?;
+            added.map_err(|problem| IdentitiesError::Identity { identity, problem })?;
         }
         Ok(identities)
     }
@@ -151,9 +150,8 @@ impl Identities {
 
 /// What serde says may quote a value or a key, which may be a token or its hash in the wrong place.
 fn problem(message: &str) -> String {
-    if let Some((field, expected)) = unknown_field(message)
-        && !looks_like_a_field(field)
-    {
+    if let Some(unknown) = message.strip_prefix("unknown field `") {
+        let expected = unknown.rsplit_once("`, expected").map_or("", |(_, expected)| expected);
         return format!("an unknown field, expected{expected}");
     }
     if message.contains("unknown variant") {
@@ -163,14 +161,15 @@ fn problem(message: &str) -> String {
     if quotes_value { "a value has the wrong type".to_owned() } else { message.to_owned() }
 }
 
-/// The field that a message calls unknown, and what it says is expected.
-fn unknown_field(message: &str) -> Option<(&str, &str)> {
-    message.strip_prefix("unknown field `")?.rsplit_once("`, expected")
-}
-
-fn looks_like_a_field(text: &str) -> bool {
-    let fits = |at: char| at.is_ascii_lowercase() || at == '-' || at == '_';
-    text.len() <= FIELD_CHARS_MAX && text.chars().all(fits)
+/// How an error names an identity.
+fn shown(name: &str, number: usize) -> String {
+    let longest_digits = name.split(|at: char| !at.is_ascii_hexdigit()).map(str::len).max();
+    let may_be_hash = longest_digits >= Some(2 * SHA256_OUTPUT_LEN);
+    if may_be_hash || name.len() > NAME_BYTES_MAX {
+        format!("number {number}")
+    } else {
+        format!("{name:?}")
+    }
 }
 
 fn principal(entry: Entry) -> Result<Principal, String> {

@@ -260,12 +260,13 @@ fn run<I: Index>(trial: &Trial) -> Line {
     assert_eq!(index.pairs(), fleet.pairs, "pairs after storing");
     if trial.measures(Measure::Lookup) {
         lookups(index.asked(), &fleet, trial.questions, &mut line);
-        if let Some(bytes) = index.accounted_bytes().filter(|_| fleet.kind != Kind::Prefix64) {
-            floor(&fleet, bytes, trial.questions, &mut line);
-        }
     }
     if trial.measures(Measure::Cold) {
-        cold(index.asked(), &fleet, trial.questions / COLD_SHARE, &mut line);
+        let questions = trial.questions / COLD_SHARE;
+        cold(index.asked(), &fleet, questions, &mut line);
+        if let Some(bytes) = index.accounted_bytes().filter(|_| fleet.kind != Kind::Prefix64) {
+            floor(&fleet, bytes, questions, &mut line);
+        }
     }
     if let (Some(order), Some(removals)) = (order, removals) {
         remove(&mut index, &fleet, order, &removals, &mut line);

@@ -53,6 +53,8 @@ pub(super) const IN_FLIGHT_BYTES_MAX: usize =
 pub(super) const SIDE_MESSAGE_BYTES_MAX: usize = 4 << 10;
 /// Longest time until a response begins: that of a request with one message includes reading it.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// The same of calls that do much before they answer, such as writing a checkpoint of hundreds of millions of blocks.
+pub(super) const WORK_TIMEOUT: Duration = Duration::from_secs(3_600);
 /// An idle connection is asked for a sign of life this often,
 pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 /// and has this long to answer.

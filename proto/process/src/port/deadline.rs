@@ -1,6 +1,5 @@
 //! How long a call may take: what its client says, in the header `grpc-timeout`, and what every call may.
 
-use super::config::REQUEST_TIMEOUT;
 use std::time::Duration;
 use tokio::time::Instant;
 use tonic::{Status, codegen::http::HeaderMap};
@@ -20,12 +19,12 @@ pub(super) struct Deadlines {
 }
 
 impl Deadlines {
-    /// Those of a call that begins now.
-    pub(super) fn of(headers: &HeaderMap, now: Instant) -> Self {
+    /// Those of a call that begins now, whose answer is to begin within `most`.
+    pub(super) fn of(headers: &HeaderMap, most: Duration, now: Instant) -> Self {
         let asked = headers.get(HEADER).and_then(|text| read(text.to_str().ok()?));
         // What does not fit into the clock is for ever.
         let end = asked.and_then(|time| now.checked_add(time));
-        let head = now + REQUEST_TIMEOUT;
+        let head = now + most;
         Self { head: end.map_or(head, |end| end.min(head)), end }
     }
 }
@@ -78,13 +77,13 @@ mod tests {
 
     #[test]
     fn a_client_shortens_the_time_of_its_call_and_never_lengthens_it() {
-        let now = Instant::now();
+        let (now, limit) = (Instant::now(), Duration::from_secs(30));
         let of = |text: Option<&'static str>| {
             let value =
                 text.map(|text| (HEADER.parse().expect("a name"), HeaderValue::from_static(text)));
-            Deadlines::of(&HeaderMap::from_iter(value), now)
+            Deadlines::of(&HeaderMap::from_iter(value), limit, now)
         };
-        let most = now + REQUEST_TIMEOUT;
+        let most = now + limit;
         let second = now + Duration::from_secs(1);
         assert_eq!(of(None), Deadlines { head: most, end: None });
         assert_eq!(of(Some("1S")), Deadlines { head: second, end: Some(second) });

@@ -6,7 +6,8 @@ use super::{
     config::{
         BATCH_BYTES_MAX, BODY_TIMEOUT, LARGE_ANSWER_BYTES_MAX, MESSAGE_BYTES_MAX, MESSAGE_TIMEOUT,
         PUBLISH_STREAMS_RESERVED, QUERY_STREAM_IDLE, QUERY_STREAM_IDLE_CROWDED,
-        READ_STREAMS_RESERVED, SIDE_CALLS_MAX, SMALL_ANSWER_BYTES_MAX, STREAMS_MAX,
+        READ_STREAMS_RESERVED, REQUEST_TIMEOUT, SIDE_CALLS_MAX, SMALL_ANSWER_BYTES_MAX,
+        STREAMS_MAX, WORK_TIMEOUT,
     },
     deadline::{Deadlines, exceeded},
 };
@@ -150,7 +151,7 @@ impl Limits {
                 let held = [(&peer.held_streams, "streams are held open", "held_streams")];
                 self.take(streams.iter().chain(&held), streams_refused)
             }
-            Kind::Stream(StreamKind::Read | StreamKind::Watch) => {
+            Kind::Stream(StreamKind::Read | StreamKind::Watch | StreamKind::Work) => {
                 self.take(streams.iter().chain(&asking), streams_refused)
             }
             Kind::Stream(StreamKind::Query) => {
@@ -185,9 +186,10 @@ impl Limits {
         let pace = match kind {
             Kind::Stream(StreamKind::Query) => Pace::Idle(MESSAGE_TIMEOUT, idle()),
             Kind::Stream(StreamKind::Publish) | Kind::Side => Pace::Endless(MESSAGE_TIMEOUT),
-            Kind::Stream(StreamKind::Read | StreamKind::Watch | StreamKind::Hold) | Kind::Unary => {
-                Pace::Single(BODY_TIMEOUT)
-            }
+            Kind::Stream(
+                StreamKind::Read | StreamKind::Watch | StreamKind::Hold | StreamKind::Work,
+            )
+            | Kind::Unary => Pace::Single(BODY_TIMEOUT),
         };
         let (message_bytes, unread) = (self.message_bytes.clone(), self.metrics.limited.clone());
         RequestLimits { pace, message_bytes, unread }
@@ -282,7 +284,9 @@ where
         };
         let call = Call::new(request.uri(), &self.limits.metrics.too_long);
         let (limits, own) = (self.limits.request(kind), Arc::clone(&peer));
-        let deadlines = Deadlines::of(request.headers(), Instant::now());
+        let is_work = kind == Kind::Stream(StreamKind::Work);
+        let most = if is_work { WORK_TIMEOUT } else { REQUEST_TIMEOUT };
+        let deadlines = Deadlines::of(request.headers(), most, Instant::now());
         let mut request = request.map(|body| Body::new(RequestBody::new(body, limits, own)));
         if kind == Kind::Stream(StreamKind::Publish) {
             let room = BatchRoom::new(self.limits.batch_bytes.clone(), Arc::clone(&peer));
@@ -314,3 +318,7 @@ where
         Either::Left(answered.boxed())
     }
 }
+
+#[cfg(test)]
+#[path = "limit_test.rs"]
+mod tests;

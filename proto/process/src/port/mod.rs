@@ -14,7 +14,7 @@ pub use config::{CONNECTION_CALLS_MAX, PortConfig, UNTAKEN_TIMEOUT};
 pub use metrics::PortMetrics;
 pub use serve::{Port, ServeError, Services};
 
-/// How a call with more than one message in a direction is bounded.
+/// How a call is bounded that is not answered at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamKind {
     /// Many messages that are acknowledged. It may be idle for ever, and some streams are kept for it.
@@ -28,7 +28,9 @@ pub enum StreamKind {
     /// One request whose answer is held open for as long as its client works: nothing ends it but the client and the
     /// service. Its connection gets as old as that, and takes no further calls once it is old.
     Hold,
+    /// One request with one answer, which is there once much is done: within the time that its client gives, or an hour.
+    Work,
 }
 
-/// The streams of a port's services, by path. All other calls of ours have one request and one answer.
+/// The streams of a port's services, and long work, by path. All other calls of ours have one request and one answer.
 pub type Streams = &'static [(&'static str, StreamKind)];

@@ -1,6 +1,6 @@
 //! Any text as a file of identities: what is accepted lets in whom it names and nobody else, and no error shows a hash.
 
-use kvasir_access::{Identities, IdentitiesError};
+use kvasir_access::Identities;
 
 /// Digits of a hash.
 const HASH_DIGITS: usize = 64;
@@ -15,13 +15,7 @@ pub(super) fn target(input: &[u8]) -> bool {
             !identities.is_empty()
         }
         Err(error) => {
-            // The name of an identity is shown, whatever it is.
-            let shown = match error {
-                IdentitiesError::Identity { problem, .. } => problem,
-                error @ (IdentitiesError::Malformed { .. } | IdentitiesError::TooMany(_)) => {
-                    error.to_string()
-                }
-            };
+            let shown = error.to_string();
             let hashes = text.split(|at: char| !at.is_ascii_hexdigit());
             for hash in hashes.filter(|hash| hash.len() == HASH_DIGITS) {
                 assert!(!shown.contains(hash), "the error shows a hash: {shown}");

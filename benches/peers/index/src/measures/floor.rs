@@ -1,8 +1,7 @@
-//! The least that a lookup can take on this machine, in a memory as large as the index: two cache misses of which the second
-//! needs the first, and reading the hashes.
+//! The least that a lookup can take on this machine whose core has nothing of it in its caches, in a memory as large as the index:
+//! two cache misses of which the second needs the first, and reading the hashes.
 
-use super::cold::CASES;
-use super::lookup::{WARM_FACTOR, latencies};
+use super::cold::{CASES, cold};
 use crate::indexes::Ask;
 use crate::line::Line;
 use crate::random::mix;
@@ -58,22 +57,18 @@ impl Ask for Floor {
     }
 }
 
-/// The same questions as [`lookups`](super::lookups) asks, where chains have nothing to do with one another.
+/// The same questions as [`cold`] asks, where chains have nothing to do with one another.
 pub(crate) fn floor(fleet: &Fleet, bytes: u64, questions: usize, line: &mut Line) {
     let floor = Floor::new(fleet, bytes as usize);
     for &case in &cases(fleet.kind)[..CASES] {
-        let asking = Question::some(fleet, case, questions, line.seed + 1);
         let (mut query, mut blocks, mut wrong) = (Vec::new(), 0, 0);
-        for question in &asking {
+        for question in Question::some(fleet, case, questions, line.seed + 3) {
             query.clear();
             question.append(fleet, &mut query, Floor::hash);
             floor.ask(0, &query, &mut blocks);
             wrong += usize::from(blocks != query.len());
         }
         assert!(wrong * WRONG_SHARE <= questions, "{wrong} of {questions} chains are not found");
-        let others = Question::some(fleet, case, WARM_FACTOR * questions, line.seed + 7);
-        latencies(&floor, fleet, &others, 0, || true);
-        let samples = latencies(&floor, fleet, &asking, 0, || true);
-        line.set_latencies(&format!("lookup.{}.floor", case.name), &samples.sorted());
     }
+    cold(&floor, fleet, questions, line);
 }

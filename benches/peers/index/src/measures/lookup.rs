@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Questions of each case whose answers are compared with what they must be.
 const CHECKED: usize = 500;
 /// Other questions that are asked before, for each that is measured.
-pub(super) const WARM_FACTOR: usize = 2;
+const WARM_FACTOR: usize = 2;
 /// Samples that there is room for from the beginning, so that none is made while they are taken.
 const SAMPLES: usize = 1 << 20;
 /// Questions between two readings of the CPU clock.

@@ -102,8 +102,9 @@ impl Rows<'_> {
                 let bar = self.bar(&id, &what, Limit::AtMost(limit), BEST);
                 self.compare(bar, &name("find"), &all_calls(name), ns);
             }
-            let name = |call: &str| format!("lookup.hit{blocks}.{call}.p50_ns");
-            let (id, what) = (format!("floor.hit{blocks}"), format!("lookup p50, hit {blocks}"));
+            let name = |call: &str| format!("cold.hit{blocks}.{call}.p50_ns");
+            let what = format!("lookup p50, hit {blocks}, cold caches");
+            let id = format!("floor.hit{blocks}");
             let bar = self.bar(&id, &what, Limit::AtMost(FLOOR_FACTOR_MAX), FLOOR);
             let floor = [(OURS, name("floor"), "floor".to_owned())];
             self.compare(bar, &name("find"), &floor, ns);
