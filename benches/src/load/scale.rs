@@ -20,6 +20,8 @@ use tonic::transport::{Channel, Endpoint};
 
 /// Blocks of the prompts that workers and models hold.
 const PROMPT_BLOCKS: u64 = 16;
+/// Blocks of the longer questions by pairs.
+const LONG_BLOCKS: u64 = 256;
 /// Publishers at the same time.
 const PUBLISHERS_MAX: usize = 16;
 /// Ranks whose answer is asked for as a whole; one of more is longer than a message may be.
@@ -102,8 +104,10 @@ async fn by_pairs(pairs: u64, starts: u64, questions: u64) -> Result<ByPairs> {
     let pairs = held(&mut indexer).await?;
     let resident_bytes = resident_bytes(process)?.saturating_sub(empty);
     let all: Vec<_> = (0..WORKERS).flat_map(|worker| chains(worker, blocks)).collect();
+    let is_long = all.iter().any(|&(_, length)| length >= LONG_BLOCKS);
+    ensure!(is_long, "no chain has {LONG_BLOCKS} blocks: give more --pairs than {pairs}");
     let hit_64_blocks = ask_all(&mut indexer, questions, |at| hit(&all, at, 64)).await?;
-    let hit_256_blocks = ask_all(&mut indexer, questions, |at| hit(&all, at, 256)).await?;
+    let hit_256_blocks = ask_all(&mut indexer, questions, |at| hit(&all, at, LONG_BLOCKS)).await?;
     let mut other = indexer.clone();
     let request = pb::CreateCheckpointRequest { compact: false };
     let mut writing = pin!(other.create_checkpoint(request));
@@ -159,9 +163,9 @@ async fn by_workers(workers: u64, ranks: u32, questions: u64) -> Result<ByWorker
         async move {
             let id = fleet::worker_id(worker);
             fleet::register(&mut indexer, &id).await?;
-            let mut chains = vec![0];
-            chains.extend((worker < 2).then_some(1));
-            publish(channel, hello(id, 0), ranks, &chains).await
+            let mut prompts = vec![0];
+            prompts.extend((worker < 2).then_some(1));
+            publish(channel, hello(id, 0), ranks, &prompts).await
         }
     });
     stream::iter(filled).buffer_unordered(PUBLISHERS_MAX).try_collect::<Vec<()>>().await?;
@@ -181,7 +185,7 @@ async fn by_workers(workers: u64, ranks: u32, questions: u64) -> Result<ByWorker
     }
     ensure!(listed == workers, "{listed} of {workers} workers are listed");
     let list_workers_ms = begin.elapsed().as_secs_f64() * 1e3;
-    let prompt = |stem| question(fleet::MODEL, locals_of(stem, PROMPT_BLOCKS));
+    let prompt = |number| question(fleet::MODEL, prompt_locals(number));
     let held_by_two_workers = ask_all(&mut indexer, questions, |_| prompt(1)).await?;
     let best_ten = |_| pb::FindMatchesRequest { top_k: 10, ..prompt(0) };
     let held_by_all_best_ten = ask_all(&mut indexer, questions, best_ten).await?;
@@ -203,21 +207,21 @@ async fn by_workers(workers: u64, ranks: u32, questions: u64) -> Result<ByWorker
     })
 }
 
-/// Lets each rank of a worker hold the prompts with these stems.
+/// Lets each rank of a worker hold the prompts with these numbers.
 async fn publish(
     channel: Channel,
     hello: pb::PublishEventsRequest,
     ranks: u32,
-    stems: &[u64],
+    prompts: &[u64],
 ) -> Result<()> {
-    let all: Vec<_> = stems.iter().flat_map(|&stem| prompt_events(stem)).collect();
+    let all: Vec<_> = prompts.iter().flat_map(|&number| prompt_events(number)).collect();
     let batches = (0..ranks).map(|dp_rank| {
         let (sequence, events) = (u64::from(dp_rank), all.clone());
         let batch = pb::PublishBatch { sequence, dp_rank, events };
         pb::PublishEventsRequest { message: Some(Request::Batch(batch)) }
     });
     let requests: Vec<_> = std::iter::once(hello).chain(batches).collect();
-    let wanted = u64::from(ranks) * stems.len() as u64 * PROMPT_BLOCKS;
+    let wanted = u64::from(ranks) * prompts.len() as u64 * PROMPT_BLOCKS;
     let mut acknowledged = 0;
     let mut publisher = ingest_client(channel);
     let mut answers = publisher.publish_events(stream::iter(requests)).await?.into_inner();
@@ -228,8 +232,13 @@ async fn publish(
     Ok(())
 }
 
-fn prompt_events(stem: u64) -> Vec<pb::PublishedEvent> {
-    stored(&names_of(stem, PROMPT_BLOCKS), &locals_of(stem, PROMPT_BLOCKS))
+fn prompt_events(number: u64) -> Vec<pb::PublishedEvent> {
+    stored(&names_of(mixed(number), PROMPT_BLOCKS), &prompt_locals(number))
+}
+
+/// Prompts have no block in common: stems of consecutive numbers would have nearly all.
+fn prompt_locals(number: u64) -> Vec<u64> {
+    locals_of(mixed(number), PROMPT_BLOCKS)
 }
 
 // === by models ===
@@ -263,7 +272,7 @@ async fn by_models(models: u64, questions: u64) -> Result<ByModels> {
     let resident_bytes = resident_bytes(process)?.saturating_sub(empty);
     let asked = |at: u64| {
         let number = mixed(at) % models;
-        question(&model(number), locals_of(number, PROMPT_BLOCKS))
+        question(&model(number), prompt_locals(number))
     };
     let hit = ask_all(&mut indexer, questions, asked).await?;
     server.stop().await;

@@ -12,6 +12,8 @@ pub(crate) type SegmentId = u32;
 pub(crate) const NO_SEGMENT: SegmentId = u32::MAX;
 
 const CHUNK_SEGMENTS: usize = 1_024;
+/// Segments for which the first chunk has memory at the beginning: many models hold little.
+const FIRST_SEGMENTS: usize = 32;
 const SEGMENT_BYTES: usize = size_of::<Segment>() + size_of::<Slot>();
 
 /// One segment, 40 bytes.
@@ -106,7 +108,9 @@ impl Segments {
             return id;
         }
         if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK_SEGMENTS) {
-            self.chunks.push(Vec::with_capacity(CHUNK_SEGMENTS));
+            let is_first = self.chunks.is_empty();
+            let capacity = if is_first { FIRST_SEGMENTS } else { CHUNK_SEGMENTS };
+            self.chunks.push(Vec::with_capacity(capacity));
             self.heads.push(Box::new([0; CHUNK_SEGMENTS]));
         }
         let last = self.chunks.len() - 1;
@@ -136,8 +140,8 @@ impl Segments {
     }
 
     /// Bytes of segments that are allocated and not in use.
-    pub(crate) const fn free_bytes(&self) -> usize {
-        (self.chunks.len() * CHUNK_SEGMENTS - self.used) * SEGMENT_BYTES
+    pub(crate) fn free_bytes(&self) -> usize {
+        (self.chunks.len() * CHUNK_SEGMENTS - self.used) * SEGMENT_BYTES - self.missing_bytes()
     }
 
     /// Every segment in use.
@@ -146,9 +150,15 @@ impl Segments {
         all.filter(|(_, segment)| segment.len > 0).map(|(id, segment)| (index_u32(id), segment))
     }
 
+    /// Bytes of the first chunk that are not allocated yet.
+    fn missing_bytes(&self) -> usize {
+        let first = self.chunks.first().map_or(CHUNK_SEGMENTS, Vec::capacity);
+        CHUNK_SEGMENTS.saturating_sub(first) * size_of::<Segment>()
+    }
+
     /// Bytes allocated.
-    pub(crate) const fn bytes(&self) -> usize {
-        self.chunks.len() * CHUNK_SEGMENTS * SEGMENT_BYTES
+    pub(crate) fn bytes(&self) -> usize {
+        self.chunks.len() * CHUNK_SEGMENTS * SEGMENT_BYTES - self.missing_bytes()
             + self.chunks.capacity() * size_of::<Vec<Segment>>()
             + self.heads.capacity() * size_of::<Box<[Slot; CHUNK_SEGMENTS]>>()
     }

@@ -15,6 +15,7 @@ use crate::prefetch::prefetch;
 use crate::runs::{RunLists, first_run};
 use crate::table::index_u32;
 use kvasir_proto::types::{BlockName, LocalHash};
+use std::mem;
 
 /// Number of a slot.
 pub type Slot = u32;
@@ -30,12 +31,14 @@ const CHUNK_PAGES: u32 = 64;
 const CHUNK_SLOTS: u32 = CHUNK_PAGES * PAGE_SLOTS;
 /// Pages set aside for one chain at a time, the first one included.
 const RESERVED_PAGES_MAX: u32 = 8;
+/// Slots for which the first chunk has memory at the beginning: many models hold little.
+const FIRST_SLOTS: usize = (RESERVED_PAGES_MAX * PAGE_SLOTS) as usize;
 /// Once more than one slot in this many is free, short free runs are used up before chunks are
 /// added.
 const SPARSE_FRACTION: usize = 8;
 
-/// Contents of the slots of a chunk; nothing, once the chunk gave them back. Three powers of two, since
-/// allocators round up, and zeroed memory, which costs nothing until it is written to.
+/// Contents of the slots of a chunk; nothing, once the chunk gave them back. That of the first chunk grows. Three powers of two,
+/// since allocators round up, and zeroed memory, which costs nothing until it is written to.
 #[derive(Debug, Default)]
 struct Content {
     locals: Box<[u64]>,
@@ -44,15 +47,24 @@ struct Content {
 }
 
 impl Content {
-    const BYTES: usize = 20 * CHUNK_SLOTS as usize;
+    const SLOT_BYTES: usize = 20;
 
-    fn new() -> Self {
-        Self { locals: zeros(), names: zeros(), segments: zeros() }
+    fn new(slots: usize) -> Self {
+        Self { locals: zeros(slots), names: zeros(slots), segments: zeros(slots) }
+    }
+
+    /// Makes memory for at least so many slots.
+    fn grow(&mut self, slots: usize) {
+        let before = mem::replace(self, Self::new(slots.next_power_of_two()));
+        let len = before.locals.len();
+        self.locals[..len].copy_from_slice(&before.locals);
+        self.names[..len].copy_from_slice(&before.names);
+        self.segments[..len].copy_from_slice(&before.segments);
     }
 }
 
-fn zeros<T: Clone + Default>() -> Box<[T]> {
-    vec![T::default(); CHUNK_SLOTS as usize].into_boxed_slice()
+fn zeros<T: Clone + Default>(len: usize) -> Box<[T]> {
+    vec![T::default(); len].into_boxed_slice()
 }
 
 /// Which slots of a chunk are in use.
@@ -223,6 +235,10 @@ impl Slots {
         }
         debug_assert!(taken > 0, "slot {slot} is free");
         self.used += taken as usize;
+        let (content, end) = (&mut self.contents[chunk_of(slot)], in_chunk(slot) + taken as usize);
+        if content.locals.len() < end {
+            content.grow(end);
+        }
         taken
     }
 
@@ -270,7 +286,7 @@ impl Slots {
         }
     }
 
-    /// Slots that there is memory for.
+    /// Slots of all chunks that have contents.
     const fn capacity(&self) -> usize {
         (self.chunks.len() - self.absent.len()) * CHUNK_SLOTS as usize
     }
@@ -332,10 +348,12 @@ impl Slots {
 
     fn grow(&mut self) {
         let number = if let Some(number) = self.absent.pop() {
-            self.contents[number as usize] = Content::new();
+            self.contents[number as usize] = Content::new(CHUNK_SLOTS as usize);
             number
         } else {
-            self.contents.push(Content::new());
+            let is_first = self.chunks.is_empty();
+            let slots = if is_first { FIRST_SLOTS } else { CHUNK_SLOTS as usize };
+            self.contents.push(Content::new(slots));
             self.chunks.push(Box::new(EMPTY_CHUNK));
             index_u32(self.chunks.len() - 1)
         };
@@ -365,9 +383,16 @@ impl Slots {
         }
     }
 
+    /// Slots that there is memory for.
+    fn memory(&self) -> usize {
+        let first = self.contents.first().map_or(0, |content| content.locals.len());
+        let missing = if first == 0 { 0 } else { CHUNK_SLOTS as usize - first };
+        self.capacity() - missing
+    }
+
     /// Bytes allocated.
-    pub(crate) const fn bytes(&self) -> usize {
-        self.capacity() / CHUNK_SLOTS as usize * Content::BYTES
+    pub(crate) fn bytes(&self) -> usize {
+        self.memory() * Content::SLOT_BYTES
             + self.chunks.len() * size_of::<Chunk>()
             + self.absent.capacity() * size_of::<u32>()
             + self.contents.capacity() * size_of::<Content>()
@@ -377,8 +402,8 @@ impl Slots {
     }
 
     /// Bytes of slots that are allocated and not in use.
-    pub(crate) const fn free_bytes(&self) -> usize {
-        (self.capacity() - self.used) * (Content::BYTES / CHUNK_SLOTS as usize)
+    pub(crate) fn free_bytes(&self) -> usize {
+        (self.memory() - self.used) * Content::SLOT_BYTES
     }
 
     /// Every slot in use.
@@ -410,6 +435,27 @@ mod tests {
         slots.free(first, 256);
         slots.free(second, 32);
         assert_eq!((slots.used(), slots.bytes() < bytes), (0, true), "nothing remains");
+    }
+
+    #[test]
+    fn the_first_chunk_takes_memory_as_it_fills() {
+        let mut slots = Slots::default();
+        let mut end = NONE;
+        for len in 1..=CHUNK_SLOTS {
+            let (slot, taken) = slots.allocate(end, 1, len);
+            assert_eq!((slot, taken), (len - 1, 1));
+            slots.fill(slot, LocalHash(len.into()), BlockName((!len).into()));
+            slots.set_segment(slot, 1, len + 7);
+            end = slot;
+            let room = (len as usize).next_power_of_two().max(FIRST_SLOTS);
+            assert_eq!(slots.memory(), room, "{len} slots");
+        }
+        for slot in slots.iter() {
+            let (local, name) = (LocalHash((slot + 1).into()), BlockName((!(slot + 1)).into()));
+            assert_eq!((slots.local(slot), slots.name(slot)), (local, name));
+            assert_eq!(slots.segment(slot), slot + 8);
+        }
+        assert_eq!(slots.free_bytes(), 0);
     }
 
     #[test]

@@ -165,7 +165,7 @@ impl Trie {
     }
 
     /// Bytes allocated.
-    pub(crate) const fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.slots.bytes()
             + self.segments.bytes()
             + self.sets.bytes()
