@@ -439,6 +439,7 @@ fn locks(mut index: impl FnMut() -> Index) -> Vec<(&'static str, Box<dyn Guarded
             Box::new(LetIn { index, waiting: CachePadded::default() })
         }),
         ("ours: gives way", Box::new(Ours { shard, pace: Mutex::default() })),
+        ("gives way, the bench's own", { Box::new(GivesWay::new(ShardedLock::new(index()), 2)) }),
         ("gives way, one line", Box::new(GivesWay::new(RwLock::new(index()), 2))),
         ("gives way, steps from 1", Box::new(GivesWay::new(ShardedLock::new(index()), 1))),
         ("two copies", Box::new(TwoCopies { copies, read: CachePadded::default() })),

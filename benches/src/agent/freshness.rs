@@ -158,7 +158,7 @@ pub async fn freshness(
         .with("late_p99_us", late_p99.as_secs_f64() * 1e6)
         .with("probes", (seen.stored.len() + seen.removed.len()) as f64);
     for (name, times) in [("stored", &seen.stored), ("removed", &seen.removed)] {
-        for (quantile, value) in [("p50", 50.0), ("p99", 99.0)] {
+        for (quantile, value) in [("p50", 50.0), ("p99", 99.0), ("max", 100.0)] {
             let microseconds = times.value_at_percentile(value) as f64 / 1e3;
             record = record.with(&format!("{name}_{quantile}_us"), microseconds);
         }

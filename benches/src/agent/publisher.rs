@@ -47,9 +47,15 @@ impl GrpcPublisher {
         let answers = ingest.publish_events(ReceiverStream::new(waiting)).await?;
         let mut answers = answers.into_inner();
         tasks.spawn(async move {
-            while let Ok(Some(answer)) = answers.message().await
-                && applied(answer).is_ok()
-            {}
+            let end = loop {
+                match answers.message().await.map(|answer| answer.map(applied)) {
+                    Ok(Some(Ok(_blocks))) => {}
+                    Ok(None) => return,
+                    Ok(Some(Err(refusal))) => break refusal,
+                    Err(status) => break status.into(),
+                }
+            };
+            eprintln!("the index ends the engine's stream: {end:#}");
         });
         Ok(Self { requests, sequence: 0 })
     }

@@ -128,7 +128,8 @@ pub fn part(records: &[Record], incidents: Vec<Incident>) -> Part {
         the least one that acknowledges, or the real server. Blocks are stored and removed ones; rates are per second of the \
         agent's processor time, all its threads together. A latency begins when its batch was due; what is added is, batch by \
         batch, the time after a subscriber in the same run had it from the engine itself. Freshness is the time from the sending of a batch with \
-        one block to the first answer of the index that shows it, while others are stored and removed. Limits are measured in the bench's own \
+        one block to the first answer of the index that shows it, while others are stored and removed; also where the server reads the engine itself, and where \
+        the engine publishes over gRPC, without an agent. A probe follows the one before it, so a stall counts once. Limits are measured in the bench's own \
         process: reading a frame includes its hashes.";
     let title = "The agent between an engine and an index".to_owned();
     let (notes, bars) = (vec![METHOD.to_owned()], bars(records));

@@ -176,7 +176,7 @@ impl Way {
         };
         let begin = Instant::now();
         while way.arrived() == 0 {
-            ensure!(begin.elapsed() < PATIENCE, "nothing comes through the agent");
+            ensure!(begin.elapsed() < PATIENCE, "nothing arrives at the index");
             way.say().await?;
             sleep(FIRST_EVERY).await;
         }
@@ -215,7 +215,7 @@ impl Way {
             let (begin, before) = (Instant::now(), self.arrived());
             while self.published - self.arrived() > AHEAD_OPERATIONS {
                 let stuck = begin.elapsed() > PATIENCE && self.arrived() == before;
-                ensure!(!stuck, "nothing comes through the agent any more");
+                ensure!(!stuck, "nothing arrives at the index any more");
                 sleep(LOOK_EVERY).await;
             }
         }

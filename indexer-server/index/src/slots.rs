@@ -15,7 +15,7 @@ use crate::prefetch::prefetch;
 use crate::runs::{RunLists, first_run};
 use crate::table::index_u32;
 use kvasir_proto::types::{BlockName, LocalHash};
-use std::mem;
+use std::{hint::black_box, mem};
 
 /// Number of a slot.
 pub type Slot = u32;
@@ -31,6 +31,8 @@ const CHUNK_PAGES: u32 = 64;
 const CHUNK_SLOTS: u32 = CHUNK_PAGES * PAGE_SLOTS;
 /// Pages set aside for one chain at a time, the first one included.
 const RESERVED_PAGES_MAX: u32 = 8;
+/// The smallest page of memory that systems have.
+const MEMORY_PAGE_BYTES: usize = 4 << 10;
 /// Slots for which the first chunk has memory at the beginning: many models hold little.
 const FIRST_SLOTS: usize = (RESERVED_PAGES_MAX * PAGE_SLOTS) as usize;
 /// Once more than one slot in this many is free, short free runs are used up before chunks are
@@ -60,6 +62,30 @@ impl Content {
         self.locals[..len].copy_from_slice(&before.locals);
         self.names[..len].copy_from_slice(&before.names);
         self.segments[..len].copy_from_slice(&before.segments);
+    }
+}
+
+/// Memory for a chunk that the system has cleared already: of what is only allocated, it clears each page when that is first
+/// written to, which takes a third of a restore. Made by another thread than the one that writes to the index.
+#[derive(Debug)]
+pub(crate) struct PreparedChunk(Content);
+
+impl PreparedChunk {
+    pub(crate) fn new() -> Self {
+        let mut content = Content::new(CHUNK_SLOTS as usize);
+        let Content { locals, names, segments } = &mut content;
+        for number in locals.iter_mut().chain(names).step_by(MEMORY_PAGE_BYTES / size_of::<u64>()) {
+            *number = black_box(0);
+        }
+        for number in segments.iter_mut().step_by(MEMORY_PAGE_BYTES / size_of::<u32>()) {
+            *number = black_box(0);
+        }
+        Self(content)
+    }
+
+    /// As many as that many slots fill.
+    pub(crate) fn for_slots(slots: usize) -> Vec<Self> {
+        (0..slots / CHUNK_SLOTS as usize).map(|_| Self::new()).collect()
     }
 }
 
@@ -347,13 +373,26 @@ impl Slots {
     }
 
     fn grow(&mut self) {
+        let is_first = self.chunks.is_empty();
+        let slots = if is_first { FIRST_SLOTS } else { CHUNK_SLOTS as usize };
+        self.add(Content::new(slots));
+    }
+
+    /// Adds a prepared chunk, unless there is a chunk without a slot in use.
+    pub(crate) fn add_prepared(&mut self, prepared: &mut Vec<PreparedChunk>) {
+        if self.spare == 0
+            && let Some(PreparedChunk(content)) = prepared.pop()
+        {
+            self.add(content);
+        }
+    }
+
+    fn add(&mut self, content: Content) {
         let number = if let Some(number) = self.absent.pop() {
-            self.contents[number as usize] = Content::new(CHUNK_SLOTS as usize);
+            self.contents[number as usize] = content;
             number
         } else {
-            let is_first = self.chunks.is_empty();
-            let slots = if is_first { FIRST_SLOTS } else { CHUNK_SLOTS as usize };
-            self.contents.push(Content::new(slots));
+            self.contents.push(content);
             self.chunks.push(Box::new(EMPTY_CHUNK));
             index_u32(self.chunks.len() - 1)
         };
@@ -456,6 +495,21 @@ mod tests {
             assert_eq!(slots.segment(slot), slot + 8);
         }
         assert_eq!(slots.free_bytes(), 0);
+    }
+
+    #[test]
+    fn prepared_chunks_are_added_where_no_chunk_is_empty() {
+        let mut slots = Slots::default();
+        let mut prepared = PreparedChunk::for_slots(3 * CHUNK_SLOTS as usize - 1);
+        slots.add_prepared(&mut prepared);
+        slots.add_prepared(&mut prepared);
+        assert_eq!(prepared.len(), 1, "one is empty");
+        slots.allocate(NONE, 64, 64);
+        slots.add_prepared(&mut prepared);
+        slots.add_prepared(&mut prepared);
+        assert_eq!(prepared.len(), 0, "one is in use, one is empty");
+        assert_eq!(slots.memory(), 2 * CHUNK_SLOTS as usize);
+        assert!(slots.iter().all(|slot| slots.local(slot).0 == 0));
     }
 
     #[test]

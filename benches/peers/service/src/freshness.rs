@@ -39,47 +39,76 @@ impl Trial<'_> {
         subject: &mut impl Subject,
         publishers: &mut Publishers,
     ) -> Result<()> {
+        publishers.fill().await?;
+        subject.server().idle().await?;
         let mut number = 0;
         for rate in RATES {
-            publishers.rate(rate).await?;
-            sleep(WARM_UP).await;
-            let seen = probe(subject, publishers, &mut number).await?;
-            let late = publishers.rate(0).await?;
-            let Some(mut seen) = seen.filter(|_| late <= HELD_LATE_MAX) else {
-                self.progress(&format!(
-                    "{rate} blocks a second are not held: 99 of 100 batches are late by {late:.1?} at most"
-                ));
-                return Ok(());
-            };
-            for (change, times) in [("stored", &mut seen.stored), ("removed", &mut seen.removed)] {
-                let measure = format!("freshness_{rate}_{change}");
-                let p50_us = quantile_us(times, 0.5).context("no probe was seen")?;
-                let p99_us = quantile_us(times, 0.99).context("no probe was seen")?;
-                self.add(&format!("{measure}_p50_us"), p50_us)?;
-                self.add(&format!("{measure}_p99_us"), p99_us)?;
-                self.progress(&format!("{measure}: p50 {p50_us:.0}, p99 {p99_us:.0} us"));
+            for is_streamed in [false, true] {
+                publishers.rate(rate).await?;
+                sleep(WARM_UP).await;
+                let seen = probe(subject, publishers, &mut number, is_streamed).await?;
+                let late = publishers.rate(0).await?;
+                match seen {
+                    Probed::All(seen) if late <= HELD_LATE_MAX => {
+                        self.add_seen(rate, is_streamed, seen)?;
+                    }
+                    Probed::All(_) | Probed::Unseen => {
+                        self.progress(&format!(
+                            "{rate} blocks a second are not held: 99 of 100 batches are late by {late:.1?} at most"
+                        ));
+                        return Ok(());
+                    }
+                    Probed::NoStream => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add_seen(&mut self, rate: u64, is_streamed: bool, mut seen: Seen) -> Result<()> {
+        let way = if is_streamed { "_stream" } else { "" };
+        for (change, times) in [("stored", &mut seen.stored), ("removed", &mut seen.removed)] {
+            let measure = format!("freshness{way}_{rate}_{change}");
+            for (name, share) in [("p50", 0.5), ("p99", 0.99), ("max", 1.0)] {
+                let time = quantile_us(times, share).context("no probe was seen")?;
+                self.add(&format!("{measure}_{name}_us"), time)?;
+                self.progress(&format!("{measure}: {name} {time:.0} us"));
             }
         }
         Ok(())
     }
 }
 
-/// Stores and removes one block after the other; none if the server does not show one in time.
-async fn probe(
-    subject: &mut impl Subject,
+/// What became of the probes.
+enum Probed {
+    All(Seen),
+    /// The server did not show one in time.
+    Unseen,
+    /// It cannot be asked in a stream.
+    NoStream,
+}
+
+/// Stores and removes one block after the other.
+async fn probe<S: Subject>(
+    subject: &mut S,
     publishers: &mut Publishers,
     number: &mut u64,
-) -> Result<Option<Seen>> {
+    is_streamed: bool,
+) -> Result<Probed> {
     let (begin, mut seen) = (Instant::now(), Seen::default());
     while begin.elapsed() < LENGTH {
         let (_, prompt) = Stream::probe(*number);
+        let question = subject.question(&prompt);
+        if subject.holds(&question, &prompt, is_streamed).await?.is_none() {
+            return Ok(Probed::NoStream);
+        }
         for is_stored in [true, false] {
             let asked = Instant::now();
             publishers.probe(*number, is_stored).await?;
-            while subject.holds(&prompt).await? != is_stored {
+            while subject.holds(&question, &prompt, is_streamed).await? != Some(is_stored) {
                 if asked.elapsed() > PATIENCE {
                     publishers.probed_ns().await?;
-                    return Ok(None);
+                    return Ok(Probed::Unseen);
                 }
             }
             let (now, sent) = (now_ns()?, publishers.probed_ns().await?);
@@ -89,5 +118,5 @@ async fn probe(
         }
         *number += 1;
     }
-    Ok(Some(seen))
+    Ok(Probed::All(seen))
 }

@@ -200,6 +200,12 @@ impl Publishers {
         Ok(Duration::from_secs_f64(self.line("sent ").await?.parse()?))
     }
 
+    /// Stores the blocks that go first once others come.
+    pub async fn fill(&mut self) -> Result<()> {
+        self.stdin.write_all(b"fill 0\n").await?;
+        self.line("filled ").await.map(drop)
+    }
+
     /// From now on so many blocks are stored and removed a second. By how much 99 of 100 batches of the rate before were late
     /// at most.
     pub async fn rate(&mut self, blocks_per_second: u64) -> Result<Duration> {

@@ -1,8 +1,8 @@
 //! The publishers: a process of their own, so that their CPU time is nobody's figure.
 //!
 //! It talks to the bench in lines: `bound PORT,PORT,…`, then `subscribed`; on `go` it sends all, and
-//! says `sent SECONDS`. Then blocks come and go: `rate R` has so many stored and removed a second from now on, and is answered
-//! with `late MICROSECONDS`, by which 99 of 100 batches of the rate before were late at most; `store N` and `remove N` send a
+//! says `sent SECONDS`. Then blocks come and go: `fill 0` stores those that go first, and is answered with `filled 0`; `rate R` has
+//! so many stored and removed a second from now on, half of each, and is answered with `late MICROSECONDS`, by which 99 of 100 batches of the rate before were late at most; `store N` and `remove N` send a
 //! probe at once, and are answered with `at NANOSECONDS`, when. It ends when its standard input does.
 
 use crate::measure::{now_ns, quantile_us};
@@ -102,12 +102,14 @@ fn passing(
     mut send: impl FnMut(usize, &[u8]) -> Result<()>,
 ) -> Result<()> {
     let (mut number, mut pace) = (0_u64, Pace::new(0.0));
+    let pass = |number: u64, send: &mut dyn FnMut(usize, &[u8]) -> Result<()>| -> Result<()> {
+        let old = number.checked_sub(PASSING_EVENTS).map(|old| stream.passing(old).removed());
+        let events: Vec<_> = [stream.passing(number)].into_iter().chain(old).collect();
+        send(usize::try_from(number)? % WORKERS, &Stream::payload(&events, 1.7e9))
+    };
     loop {
         while pace.is_due() {
-            let mut events = vec![stream.passing(number)];
-            let old = number.checked_sub(PASSING_EVENTS);
-            events.extend(old.map(|old| stream.passing(old).removed()));
-            send(usize::try_from(number)? % WORKERS, &Stream::payload(&events, 1.7e9))?;
+            pass(number, &mut send)?;
             number += 1;
             // Commands do not wait for what is late.
             if pace.sent() {
@@ -121,6 +123,13 @@ fn passing(
         };
         let (command, value) = line.split_once(' ').context("a command has a value")?;
         match command {
+            "fill" => {
+                for number in number..PASSING_EVENTS {
+                    pass(number, &mut send)?;
+                }
+                number = number.max(PASSING_EVENTS);
+                say("filled 0")?;
+            }
             "rate" => {
                 let before = std::mem::replace(&mut pace, Pace::new(value.parse()?));
                 say(&format!("late {:.0}", before.late_p99_us()))?;

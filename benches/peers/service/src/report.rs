@@ -146,28 +146,36 @@ pub fn part(taken: &[Measurement], incidents: Vec<Incident>) -> Part {
     part
 }
 
-const FRESHNESS: &str = "p50 / p99 of single blocks, stored and then removed, beside so many other blocks stored and removed a \
-    second. A question follows the answer before it at once; ours are asked in a stream, as `router-client` does. \
+const FRESHNESS: &str = "p50 / p99 / longest of single blocks, stored and then removed, beside so many other blocks stored and \
+    removed a second, half of each. A question follows the answer before it at once; a probe follows the one before it, so a stall counts once. \
+    Dynamo's is asked by HTTP requests, ours by gRPC calls, and in a stream, as `router-client` asks. \
     A rate is empty if a block was not shown within 5 s, or the publishers were late.";
 
-/// Rows of a rate each.
+/// Servers and how they are asked, as the table has them.
+const ASKED: [(&str, &str, &str); 3] = [
+    ("dynamo.indexer", Dynamo::NAME, ""),
+    ("indexer-server", Kvasir::NAME, ""),
+    ("indexer-server, in a stream", Kvasir::NAME, "_stream"),
+];
+
+/// Rows of a rate and a way to ask each.
 fn freshness(taken: &[Measurement]) -> Table {
-    let heads = ["blocks / s", "Dynamo's: stored", "removed", "ours: stored", "removed"];
-    let mut table = Table::new(heads);
+    let mut table = Table::new(["blocks / s", "asked", "stored", "removed"]);
     for rate in RATES {
-        let cells = [Dynamo::NAME, Kvasir::NAME].into_iter().flat_map(|server| {
-            ["stored", "removed"].map(|change| {
-                let of = |quantile| {
-                    figure(taken, server, &format!("freshness_{rate}_{change}_{quantile}_us"))
-                };
-                let both = of("p50").zip(of("p99"));
-                both.map(|(p50, p99)| format!("{:.0} / {:.0}", p50.median, p99.median))
-            })
-        });
-        let cells: Vec<Option<String>> = cells.collect();
-        if cells.iter().any(Option::is_some) {
-            let cells = cells.into_iter().map(Option::unwrap_or_default);
-            table.row([rate.to_string()].into_iter().chain(cells));
+        for (name, server, way) in ASKED {
+            let cell = |change| {
+                let times = ["p50", "p99", "max"].map(|quantile| {
+                    let measure = format!("freshness{way}_{rate}_{change}_{quantile}_us");
+                    figure(taken, server, &measure).map(|at| format!("{:.0}", at.median))
+                });
+                let times: Option<Vec<String>> = times.into_iter().collect();
+                times.map(|times| times.join(" / "))
+            };
+            let cells = ["stored", "removed"].map(cell);
+            if cells.iter().any(Option::is_some) {
+                let cells = cells.into_iter().map(Option::unwrap_or_default);
+                table.row([rate.to_string(), name.to_owned()].into_iter().chain(cells));
+            }
         }
     }
     table
@@ -292,7 +300,7 @@ mod tests {
     #[test]
     fn a_rate_has_a_row_if_either_server_held_it() {
         let at = |server, rate: u64, value| {
-            ["p50", "p99"].map(|quantile| {
+            ["p50", "p99", "max"].map(|quantile| {
                 taken(server, &format!("freshness_{rate}_stored_{quantile}_us"), value)
             })
         };
@@ -302,10 +310,14 @@ mod tests {
         assert_eq!(verdict(&part, "service.freshness.100000.stored"), Verdict::Missed);
         assert_eq!(verdict(&part, "service.freshness.500000.stored"), Verdict::NotMeasured);
         let text = part.markdown("");
-        for cell in ["99 / 99", "100 / 100", "200 / 200"] {
+        for cell in ["99 / 99 / 99", "100 / 100 / 100", "200 / 200 / 200"] {
             assert!(text.contains(cell), "{cell} in {text}");
         }
-        assert_eq!(text.lines().filter(|line| line.contains("00 / ")).count(), 2, "{text}");
+        assert_eq!(
+            text.lines().filter(|line| line.contains("indexer-server |")).count(),
+            2,
+            "{text}"
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::index::Index;
 use crate::rank::RankChange;
 use crate::record::Record;
 use crate::sets::HolderIndex;
-use crate::slots::{NONE, Slot};
+use crate::slots::{NONE, PreparedChunk, Slot};
 use crate::source::SourceId;
 use kvasir_proto::types::{BlockName, DpRank, SourceState, SourceStatus, StoredBlock, WorkerId};
 use std::sync::Arc;
@@ -22,6 +22,8 @@ pub struct Restore {
     sources: Vec<SourceImage>,
     ids: SourceIds,
     ranks: Vec<RankSteps>,
+    /// Memory for its blocks, as long as none of it is needed.
+    prepared: Vec<PreparedChunk>,
     current: usize,
     stage: Stage,
     restored: Restored,
@@ -85,7 +87,7 @@ struct RankSteps {
 }
 
 impl Restore {
-    /// Sorts the images of a worker. This takes time, and no index.
+    /// Sorts the images of a worker, and prepares memory for its blocks. This takes time, and no index.
     ///
     /// # Errors
     /// If it has no source, or two pages have the same slots.
@@ -94,6 +96,8 @@ impl Restore {
         if sources.is_empty() {
             return Err(DamagedImage { worker, field: "worker", what: "has no source" });
         }
+        let runs = saved.values().flat_map(|rank| &rank.runs);
+        let prepared = PreparedChunk::for_slots(runs.map(|run| run.blocks.len()).sum());
         let mut ranks = Vec::with_capacity(saved.len());
         for (rank, mut saved) in saved {
             let (primary, shed_blocks) = (saved.primary, saved.shed_blocks);
@@ -121,6 +125,7 @@ impl Restore {
             sources,
             ids: SourceIds::new(),
             ranks,
+            prepared,
             current: 0,
             stage: Stage::New,
             restored: Restored::default(),
@@ -161,6 +166,7 @@ impl Restore {
             if read >= budget {
                 return Ok(RestoreStep { done: false, read });
             }
+            index.trie.slots.add_prepared(&mut self.prepared);
             read += rank.step(index, budget - read, &mut self.restored);
             if rank.is_done() {
                 self.current += 1;

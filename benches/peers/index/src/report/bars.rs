@@ -14,6 +14,8 @@ const ORDERS: [&str; 4] = ["tail", "scattered", "events", "random"];
 const BEST: &str = "the best peer";
 /// How many times as long as the least that it can take a lookup may take.
 const FLOOR_FACTOR_MAX: f64 = 1.3;
+/// Longest time of a lookup beside a writer that never rests, as a multiple of the peer's.
+const WRITER_FACTOR_MAX: f64 = 1.5;
 const FLOOR: &str = "two dependent cache misses and reading the hashes";
 const WITH_MAPS: &str = "ChainIndex with its lane maps";
 
@@ -141,7 +143,7 @@ impl Rows<'_> {
         for order in ORDERS {
             let figure = format!("remove.{order}.cpu_rate");
             let (id, what) = (format!("remove.{order}"), format!("remove {order}, per CPU s"));
-            let limit = Limit::AtLeast(0.8);
+            let limit = Limit::AtLeast(if order == "tail" { 0.9 } else { 1.0 });
             self.compare(self.bar(&id, &what, limit, BEST), &figure, &peers(&figure), millions);
             if let "events" | "random" = order {
                 let exact = [(CHAIN, figure.clone(), CHAIN.to_owned())];
@@ -193,7 +195,8 @@ impl Rows<'_> {
             let peer = |call: &&str| (CHAIN, name(call), format!("chain {call}"));
             let peers: Vec<Peer> = calls(CHAIN).iter().map(peer).collect();
             let what = format!("lookup p99 with a writer flat out, {case}");
-            let bar = self.bar(&format!("writer.{case}"), &what, Limit::AtMost(1.0), "ChainIndex");
+            let most = Limit::AtMost(WRITER_FACTOR_MAX);
+            let bar = self.bar(&format!("writer.{case}"), &what, most, "ChainIndex");
             self.compare(bar, &name("find"), &peers, ns);
         }
     }

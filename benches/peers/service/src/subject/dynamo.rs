@@ -52,8 +52,11 @@ fn scores(answer: &Value) -> Result<&Map<String, Value>> {
 
 /// True if the answer names the prompt's holder alone, with all its tokens.
 fn is_right(answer: &[u8], prompt: &Prompt) -> Result<bool> {
-    let answer: Value = serde_json::from_slice(answer)?;
-    let scores = scores(&answer)?;
+    names_holder(&serde_json::from_slice(answer)?, prompt)
+}
+
+fn names_holder(answer: &Value, prompt: &Prompt) -> Result<bool> {
+    let scores = scores(answer)?;
     let holder = scores.get(&prompt.worker.to_string()).and_then(|ranks| ranks.get("0"));
     let tokens = holder.and_then(Value::as_u64);
     Ok(scores.len() == 1 && tokens == Some(prompt.tokens.len() as u64))
@@ -61,6 +64,7 @@ fn is_right(answer: &[u8], prompt: &Prompt) -> Result<bool> {
 
 impl Subject for Dynamo {
     const NAME: &'static str = "dynamo";
+    type Question = Vec<u8>;
 
     async fn start(programs: &Programs, log: &Path) -> Result<Self> {
         let address = free_address()?;
@@ -118,13 +122,23 @@ impl Subject for Dynamo {
         Ok(None)
     }
 
-    async fn holds(&mut self, prompt: &Prompt) -> Result<bool> {
-        let request = self.query(Form::Hashes, prompt);
-        let answer = self.connection.exchange(&request).await?;
-        let is_held = is_right(answer, prompt)?;
-        let is_empty = scores(&serde_json::from_slice(answer)?)?.is_empty();
-        ensure!(is_held || is_empty, "other workers hold it: {}", String::from_utf8_lossy(answer));
-        Ok(is_held)
+    fn question(&self, prompt: &Prompt) -> Vec<u8> {
+        self.query(Form::Hashes, prompt)
+    }
+
+    async fn holds(
+        &mut self,
+        question: &Vec<u8>,
+        prompt: &Prompt,
+        is_streamed: bool,
+    ) -> Result<Option<bool>> {
+        if is_streamed {
+            return Ok(None);
+        }
+        let answer: Value = serde_json::from_slice(self.connection.exchange(question).await?)?;
+        let is_held = names_holder(&answer, prompt)?;
+        ensure!(is_held || scores(&answer)?.is_empty(), "other workers hold it: {answer}");
+        Ok(Some(is_held))
     }
 
     async fn dump(&mut self) -> Result<Dump> {

@@ -81,6 +81,7 @@ fn is_right(answer: &pb::FindMatchesResponse, prompt: &Prompt) -> bool {
 
 impl Subject for Kvasir {
     const NAME: &'static str = "kvasir";
+    type Question = pb::FindMatchesRequest;
 
     async fn start(programs: &Programs, log: &Path) -> Result<Self> {
         let (address, http) = (free_address()?, free_address()?);
@@ -160,16 +161,29 @@ impl Subject for Kvasir {
         }
     }
 
-    async fn holds(&mut self, prompt: &Prompt) -> Result<bool> {
-        let stream = match &mut self.stream {
-            Some(stream) => stream,
-            none => none.insert(Stream::open(&mut self.client, 1).await?),
+    fn question(&self, prompt: &Prompt) -> pb::FindMatchesRequest {
+        query(Form::Hashes, prompt)
+    }
+
+    async fn holds(
+        &mut self,
+        question: &pb::FindMatchesRequest,
+        prompt: &Prompt,
+        is_streamed: bool,
+    ) -> Result<Option<bool>> {
+        let answer = if is_streamed {
+            let stream = match &mut self.stream {
+                Some(stream) => stream,
+                none => none.insert(Stream::open(&mut self.client, 1).await?),
+            };
+            stream.ask(question.clone())?;
+            stream.answer().await?
+        } else {
+            self.client.find_matches(question.clone()).await?.into_inner()
         };
-        stream.ask(query(Form::Hashes, prompt))?;
-        let answer = stream.answer().await?;
         let is_held = is_right(&answer, prompt);
         ensure!(is_held || answer.matches.is_empty(), "other workers hold it: {answer:?}");
-        Ok(is_held)
+        Ok(Some(is_held))
     }
 
     async fn dump(&mut self) -> Result<Dump> {

@@ -68,6 +68,8 @@ pub struct Dump {
 pub trait Subject: Sized {
     /// As in the report.
     const NAME: &'static str;
+    /// A question by the hashes of a prompt, ready to be sent again and again.
+    type Question;
 
     /// Starts the server and waits until it listens.
     async fn start(programs: &Programs, log: &Path) -> Result<Self>;
@@ -87,8 +89,16 @@ pub trait Subject: Sized {
         requests: usize,
         in_flight: usize,
     ) -> Result<Option<Latencies>>;
-    /// Whether it says that the prompt's worker holds all of it. An answer that names other workers is an error.
-    async fn holds(&mut self, prompt: &Prompt) -> Result<bool>;
+    /// The question for a prompt.
+    fn question(&self, prompt: &Prompt) -> Self::Question;
+    /// Whether it says that the prompt's worker holds all of it. An answer that names other workers is an error. `None` if it
+    /// should be asked in a stream, and has no such thing.
+    async fn holds(
+        &mut self,
+        question: &Self::Question,
+        prompt: &Prompt,
+        is_streamed: bool,
+    ) -> Result<Option<bool>>;
     /// Everything it holds.
     async fn dump(&mut self) -> Result<Dump>;
     /// Ends it.
