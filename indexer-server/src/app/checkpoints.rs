@@ -38,7 +38,11 @@ impl CheckpointParts {
         broker: Option<&Broker>,
     ) -> Result<(Self, Checkpoints), StoreError> {
         let place = ingest.shard().map(|shard| shard.place);
-        let store = SnapshotConfig { shard: place, ..SnapshotConfig::new(config.folder.clone()) };
+        let store = SnapshotConfig {
+            shard: place,
+            compacts: false,
+            ..SnapshotConfig::new(config.folder.clone())
+        };
         let shared_store = SharedStore::open(store).await?;
         let restorer = Restorer::new(shared_store.clone(), writer.clone());
         let (ingest, metrics) = (Arc::clone(ingest), CheckpointMetrics::register(registry));

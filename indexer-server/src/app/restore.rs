@@ -160,8 +160,8 @@ async fn expect(
     }
 }
 
-/// Restores or copies the workers, a few at a time, and lets the events of each in once it is done. Drops `not_ready` after
-/// the last.
+/// Restores or copies the workers, a few at a time, and lets the events of each in once it is done. Then the server is ready, and
+/// the store may merge its tables.
 pub(super) async fn run(
     plan: Plan,
     ways: Ways,
@@ -169,10 +169,26 @@ pub(super) async fn run(
     not_ready: NotReady,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
+    bring_all(plan, &ways, &ingest, not_ready, &stop).await;
+    if let Some(restorer) = ways.restorer.filter(|_| !stop.is_cancelled()) {
+        // Every call tries again to open the store.
+        let finished = restorer.finish().await;
+        finished.unwrap_or_else(|error| tracing::error!(%error, "tables are not merged"));
+    }
+    Ok(())
+}
+
+async fn bring_all(
+    plan: Plan,
+    ways: &Ways,
+    ingest: &Arc<Ingest>,
+    not_ready: NotReady,
+    stop: &CancellationToken,
+) {
     let begin = Instant::now();
     let total = plan.workers.len();
     if total == 0 {
-        return Ok(());
+        return;
     }
     let tell = |done, blocks| {
         let reason = format!("restoring: {done} of {total} workers, {blocks} blocks so far");
@@ -180,7 +196,7 @@ pub(super) async fn run(
     };
     tell(0, 0);
     let begun = plan.workers.into_iter().take_while(|_| !stop.is_cancelled());
-    let bring = begun.map(|planned| planned.bring(&ways, &ingest, &stop));
+    let bring = begun.map(|planned| planned.bring(ways, ingest, stop));
     let mut bringing = stream::iter(bring).buffer_unordered(ways.workers_at_once());
     let mut all = Brought::default();
     let mut done = 0;
@@ -189,14 +205,11 @@ pub(super) async fn run(
         done += 1;
         tell(done, all.blocks);
     }
-    if stop.is_cancelled() {
-        return Ok(());
+    if !stop.is_cancelled() {
+        let seconds = begin.elapsed().as_secs_f64();
+        let Brought { restored, copied, failed, blocks } = all;
+        tracing::info!(workers = total, restored, copied, failed, blocks, seconds, "restored");
     }
-    let seconds = begin.elapsed().as_secs_f64();
-    let Brought { restored, copied, failed, blocks } = all;
-    tracing::info!(workers = total, restored, copied, failed, blocks, seconds, "restored");
-    drop(not_ready);
-    Ok(())
 }
 
 impl Planned {

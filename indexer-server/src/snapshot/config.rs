@@ -28,12 +28,16 @@ pub struct SnapshotConfig {
     pub set_aside: bool,
     /// Bytes of one write to the database, unless what changed of one worker is more.
     pub batch_bytes_max: usize,
+    /// Whether RocksDB merges tables as soon as it is opened. Else it begins to when it is
+    /// [told](super::SnapshotStore::begin_compacting): what it reads and writes for that takes time from a restore.
+    pub compacts: bool,
 }
 
 impl SnapshotConfig {
     /// The usual settings for a folder.
     #[must_use]
     pub const fn new(folder: PathBuf) -> Self {
-        Self { folder, shard: None, set_aside: true, batch_bytes_max: BATCH_BYTES_MAX }
+        let batch_bytes_max = BATCH_BYTES_MAX;
+        Self { folder, shard: None, set_aside: true, batch_bytes_max, compacts: true }
     }
 }

@@ -5,9 +5,15 @@ use indexer_server::snapshot::{Change, FORMAT_VERSION, SnapshotConfig, SnapshotS
 use kvasir_index::WorkerImage;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::{collections::BTreeMap, fs};
+use std::{
+    collections::BTreeMap,
+    fs,
+    time::{Duration, Instant},
+};
 
 pub(crate) const WORKERS: u64 = 5;
+/// Longest wait for RocksDB's threads.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Compares all that is stored with what should be.
 pub(crate) fn compare(store: &SnapshotStore, models: &BTreeMap<u64, Model>, about: &str) {
@@ -50,6 +56,30 @@ fn what_was_stored_is_read_across_restarts() {
         assert_eq!(figures.held_blocks, models.values().map(Model::blocks).sum::<u64>());
         assert!(figures.is_writable && figures.disk_bytes > 0, "{figures:?}");
     }
+}
+
+#[test]
+fn tables_are_merged_once_that_is_begun() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = SnapshotConfig { compacts: false, ..config(folder.path()) };
+    let random = &mut ChaCha8Rng::seed_from_u64(7);
+    let mut models: BTreeMap<u64, Model> = BTreeMap::new();
+    let mut store = SnapshotStore::open(&config).expect("a store").store;
+    for number in 1..=40 {
+        write_some(&mut store, &mut models, number, random);
+        store.flush().expect("a flush");
+    }
+    drop(store);
+    let mut store = SnapshotStore::open(&config).expect("a store").store;
+    let merged = |store: &SnapshotStore| store.figures().expect("figures").compacted_bytes;
+    assert_eq!(merged(&store), 0);
+    store.begin_compacting().expect("it is open");
+    let begin = Instant::now();
+    while merged(&store) == 0 {
+        assert!(begin.elapsed() < PATIENCE, "no table is merged");
+        std::thread::yield_now();
+    }
+    compare(&store, &models, "merged");
 }
 
 /// Stores one or several workers at once, one of them perhaps twice; whole where needed or by

@@ -78,6 +78,14 @@ impl Restorer {
         self.shared_store.call(|store| store.stream_position()).await
     }
 
+    /// Call it once all workers are restored: RocksDB merges tables from now on.
+    ///
+    /// # Errors
+    /// If the store cannot be opened, or RocksDB refuses.
+    pub async fn finish(&self) -> Result<(), StoreError> {
+        self.shared_store.begin_compacting().await
+    }
+
     /// Restores a worker of which the index has nothing.
     ///
     /// # Errors

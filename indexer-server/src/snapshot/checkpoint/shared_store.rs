@@ -1,13 +1,18 @@
 //! The store on threads that may block, reopened while it could not be.
 
 use crate::snapshot::{SnapshotConfig, SnapshotStore, StoreError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
 use tokio::task::spawn_blocking;
 
 /// Shares the store of a folder. Clones share it; one call at a time.
 #[derive(Debug, Clone)]
 pub struct SharedStore {
     config: SnapshotConfig,
+    /// Whether tables are merged: also if the store is opened again.
+    compacts: Arc<AtomicBool>,
     store: Arc<Mutex<Option<SnapshotStore>>>,
 }
 
@@ -18,7 +23,8 @@ impl SharedStore {
     /// # Errors
     /// If the folder is not one that this process can or should use.
     pub async fn open(config: SnapshotConfig) -> Result<Self, StoreError> {
-        let shared_store = Self { config, store: Arc::default() };
+        let compacts = Arc::new(AtomicBool::new(config.compacts));
+        let shared_store = Self { config, compacts, store: Arc::default() };
         match shared_store.call(|_store| ()).await {
             Err(error) if error.is_misconfigured() => Err(error),
             Err(error) => {
@@ -42,7 +48,10 @@ impl SharedStore {
             let mut store = shared_store.store.lock().unwrap_or_else(PoisonError::into_inner);
             let store = match &mut *store {
                 Some(store) => store,
-                None => store.insert(open(&shared_store.config)?),
+                None => {
+                    let compacts = shared_store.compacts.load(Ordering::Acquire);
+                    store.insert(open(&SnapshotConfig { compacts, ..shared_store.config })?)
+                }
             };
             Ok(work(store))
         });
@@ -50,6 +59,15 @@ impl SharedStore {
             let (folder, reason) = (self.config.folder.clone(), error.to_string());
             Err(StoreError::Disk { folder, reason })
         })
+    }
+
+    /// Lets RocksDB merge tables from now on.
+    ///
+    /// # Errors
+    /// If the store is not open and cannot be opened, or RocksDB refuses.
+    pub async fn begin_compacting(&self) -> Result<(), StoreError> {
+        self.compacts.store(true, Ordering::Release);
+        self.call(SnapshotStore::begin_compacting).await?
     }
 }
 

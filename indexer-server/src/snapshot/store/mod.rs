@@ -124,10 +124,12 @@ impl SnapshotStore {
     /// # Errors
     /// If the folder cannot be used: see [`StoreError::is_misconfigured`] for what to do then.
     pub fn open(config: &SnapshotConfig) -> Result<Opened, StoreError> {
+        let mut options = options::database();
+        options.set_disable_auto_compactions(!config.compacts);
         let mut store = Self {
             config: config.clone(),
             folder: folder::database(&config.folder),
-            options: options::database(),
+            options,
             database: None,
             is_writable: false,
             directory: Directory::default(),
@@ -201,6 +203,21 @@ impl SnapshotStore {
     #[must_use]
     pub fn is_replaced(&self) -> bool {
         self.is_inherited && !self.directory.needs_whole()
+    }
+
+    /// Lets RocksDB merge tables from now on, if it does not yet.
+    ///
+    /// # Errors
+    /// If it refuses.
+    pub fn begin_compacting(&mut self) -> Result<(), StoreError> {
+        self.options.set_disable_auto_compactions(false);
+        match &self.database {
+            Some(database) if self.is_writable => {
+                let begun = database.set_options(&[("disable_auto_compactions", "false")]);
+                begun.map_err(|error| StoreError::of_rocksdb(&self.folder, &error))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Rewrites all tables as small as they get. Takes about as long as reading and writing all.
