@@ -5,11 +5,8 @@ use indexer_server::snapshot::{Change, FORMAT_VERSION, SnapshotConfig, SnapshotS
 use kvasir_index::WorkerImage;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::{
-    collections::BTreeMap,
-    fs,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, fs, time::Duration};
+use tokio::time::Instant;
 
 pub(crate) const WORKERS: u64 = 5;
 /// Longest wait for RocksDB's threads.
