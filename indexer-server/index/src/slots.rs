@@ -31,6 +31,8 @@ const CHUNK_PAGES: u32 = 64;
 const CHUNK_SLOTS: u32 = CHUNK_PAGES * PAGE_SLOTS;
 /// Pages set aside for one chain at a time, the first one included.
 const RESERVED_PAGES_MAX: u32 = 8;
+/// Most chunks that are prepared for a worker, 20 MiB.
+const PREPARED_CHUNKS_MAX: usize = 256;
 /// The smallest page of memory that systems have.
 const MEMORY_PAGE_BYTES: usize = 4 << 10;
 /// Slots for which the first chunk has memory at the beginning: many models hold little.
@@ -83,9 +85,10 @@ impl PreparedChunk {
         Self(content)
     }
 
-    /// As many as that many slots fill.
+    /// As many as that many slots fill, up to [`PREPARED_CHUNKS_MAX`].
     pub(crate) fn for_slots(slots: usize) -> Vec<Self> {
-        (0..slots / CHUNK_SLOTS as usize).map(|_| Self::new()).collect()
+        let chunks = (slots / CHUNK_SLOTS as usize).min(PREPARED_CHUNKS_MAX);
+        (0..chunks).map(|_| Self::new()).collect()
     }
 }
 
