@@ -135,6 +135,8 @@ pub(crate) struct Slots {
     absent: Vec<u32>,
     /// Other chunks without a slot in use.
     spare: usize,
+    /// What a restore lends for a step.
+    prepared: Vec<PreparedChunk>,
 }
 
 /// Chunks that keep their contents without a slot in use, for what comes next: one, and one of so
@@ -375,22 +377,17 @@ impl Slots {
         }
     }
 
+    /// Swaps the prepared chunks, from which memory for new chunks comes as long as there are any. Swap again at the end of the step:
+    /// [`bytes`](Self::bytes) does not count them.
+    pub(crate) fn swap_prepared(&mut self, prepared: &mut Vec<PreparedChunk>) {
+        mem::swap(&mut self.prepared, prepared);
+    }
+
     fn grow(&mut self) {
         let is_first = self.chunks.is_empty();
         let slots = if is_first { FIRST_SLOTS } else { CHUNK_SLOTS as usize };
-        self.add(Content::new(slots));
-    }
-
-    /// Adds a prepared chunk, unless there is a chunk without a slot in use.
-    pub(crate) fn add_prepared(&mut self, prepared: &mut Vec<PreparedChunk>) {
-        if self.spare == 0
-            && let Some(PreparedChunk(content)) = prepared.pop()
-        {
-            self.add(content);
-        }
-    }
-
-    fn add(&mut self, content: Content) {
+        let prepared = self.prepared.pop().map(|PreparedChunk(content)| content);
+        let content = prepared.unwrap_or_else(|| Content::new(slots));
         let number = if let Some(number) = self.absent.pop() {
             self.contents[number as usize] = content;
             number
@@ -501,17 +498,18 @@ mod tests {
     }
 
     #[test]
-    fn prepared_chunks_are_added_where_no_chunk_is_empty() {
+    fn new_chunks_are_prepared_ones_as_long_as_there_are_any() {
         let mut slots = Slots::default();
         let mut prepared = PreparedChunk::for_slots(3 * CHUNK_SLOTS as usize - 1);
-        slots.add_prepared(&mut prepared);
-        slots.add_prepared(&mut prepared);
-        assert_eq!(prepared.len(), 1, "one is empty");
+        slots.swap_prepared(&mut prepared);
         slots.allocate(NONE, 64, 64);
-        slots.add_prepared(&mut prepared);
-        slots.add_prepared(&mut prepared);
-        assert_eq!(prepared.len(), 0, "one is in use, one is empty");
-        assert_eq!(slots.memory(), 2 * CHUNK_SLOTS as usize);
+        slots.swap_prepared(&mut prepared);
+        assert_eq!((prepared.len(), slots.memory()), (1, CHUNK_SLOTS as usize), "the first");
+        slots.swap_prepared(&mut prepared);
+        let chains = (0..2 * CHUNK_PAGES).map(|_| slots.allocate(NONE, 64, 64).1);
+        assert_eq!(chains.sum::<u32>(), 2 * CHUNK_SLOTS);
+        slots.swap_prepared(&mut prepared);
+        assert_eq!((prepared.len(), slots.memory()), (0, 3 * CHUNK_SLOTS as usize));
         assert!(slots.iter().all(|slot| slots.local(slot).0 == 0));
     }
 

@@ -190,8 +190,12 @@ async fn bring_all(
     if total == 0 {
         return;
     }
+    // They come first.
+    let of_checkpoint = plan.workers.iter().filter(|at| matches!(at.origin, Origin::Checkpoint));
+    let of_checkpoint = of_checkpoint.count();
     let tell = |done, blocks| {
-        let reason = format!("restoring: {done} of {total} workers, {blocks} blocks so far");
+        let what = if done < of_checkpoint { "restoring" } else { "copying from a sibling" };
+        let reason = format!("{what}: {done} of {total} workers, {blocks} blocks so far");
         not_ready.set_reason(reason);
     };
     tell(0, 0);

@@ -22,7 +22,7 @@ pub struct Restore {
     sources: Vec<SourceImage>,
     ids: SourceIds,
     ranks: Vec<RankSteps>,
-    /// Memory for its blocks, as long as none of it is needed.
+    /// Memory for its blocks.
     prepared: Vec<PreparedChunk>,
     current: usize,
     stage: Stage,
@@ -166,8 +166,9 @@ impl Restore {
             if read >= budget {
                 return Ok(RestoreStep { done: false, read });
             }
-            index.trie.slots.add_prepared(&mut self.prepared);
+            index.trie.slots.swap_prepared(&mut self.prepared);
             read += rank.step(index, budget - read, &mut self.restored);
+            index.trie.slots.swap_prepared(&mut self.prepared);
             if rank.is_done() {
                 self.current += 1;
             }
