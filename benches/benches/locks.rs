@@ -352,7 +352,10 @@ fn piece(event: &KvEvent, from: usize, count: usize) -> KvEvent {
         KvEvent::Removed { tier, names } => {
             KvEvent::Removed { tier: *tier, names: names[from..from + count].to_vec() }
         }
-        KvEvent::StoredNames { .. } | KvEvent::Gone { .. } | KvEvent::Cleared => {
+        KvEvent::StoredNames { .. }
+        | KvEvent::Gone { .. }
+        | KvEvent::Cleared
+        | KvEvent::ClearedTier(_) => {
             unreachable!("not written here")
         }
     }

@@ -7,8 +7,9 @@
 
 use crate::limits::{
     BATCH_EVENTS_MAX, BLOCK_CHECKS_MAX, BLOCK_SLOTS_MAX, BROKER_MESSAGE_BYTES_MAX,
-    DUMP_CHUNK_RECORDS_MAX, FETCH_PEERS_MAX, GRPC_MESSAGE_BYTES_MAX, QUERY_MULTIMODAL_ITEMS_MAX,
-    QUERY_WORKER_IDS_MAX, STORAGE_BATCH_EVENTS_MAX, STORAGE_METADATA_ENTRIES_MAX, SYNC_ITEMS_MAX,
+    DUMP_CHUNK_RECORDS_MAX, FETCH_PEERS_MAX, GRPC_MESSAGE_BYTES_MAX, HEARTBEAT_REASONS_MAX,
+    QUERY_MULTIMODAL_ITEMS_MAX, QUERY_WORKER_IDS_MAX, STORAGE_BATCH_EVENTS_MAX,
+    STORAGE_METADATA_ENTRIES_MAX, SYNC_ITEMS_MAX, WORKER_CONNECTOR_CHUNKS_MAX,
     WORKER_ENDPOINTS_MAX, WORKER_LABELS_MAX, WORKER_LORA_NAMES_MAX, WORKER_MEDIUM_TTLS_MAX,
     WORKER_POOLS_MAX, WORKER_RANKS_MAX, WORKER_SOURCES_MAX,
 };
@@ -137,7 +138,13 @@ static REQUESTS: [Bounds; 39] = [
         ],
     ),
     large("RecordPlacementRequest", &[list("multimodal", &[14], QUERY_MULTIMODAL_ITEMS_MAX)]),
-    large("PublishEventsRequest", &[list("batch.events", &[2, 3], BATCH_EVENTS_MAX)]),
+    large(
+        "PublishEventsRequest",
+        &[
+            list("batch.events", &[2, 3], BATCH_EVENTS_MAX),
+            list("heartbeat.reasons", &[3, 6], HEARTBEAT_REASONS_MAX),
+        ],
+    ),
     small(
         "RegisterWorkerRequest",
         &[
@@ -146,6 +153,7 @@ static REQUESTS: [Bounds; 39] = [
             list("profile.labels", &[12, 4], WORKER_LABELS_MAX),
             list("medium_ttls", &[15], WORKER_MEDIUM_TTLS_MAX),
             list("pool_ids", &[17], WORKER_POOLS_MAX),
+            list("connector_chunks", &[18], WORKER_CONNECTOR_CHUNKS_MAX),
         ],
     ),
     small("RemoveWorkerRequest", &[]),
@@ -204,7 +212,9 @@ static BROKER_MESSAGES: [Bounds; 4] = [
             list("worker.lora_names", &[1, 9], WORKER_LORA_NAMES_MAX),
             list("worker.profile.labels", &[1, 12, 4], WORKER_LABELS_MAX),
             list("worker.medium_ttls", &[1, 15], WORKER_MEDIUM_TTLS_MAX),
+            list("worker.connector_chunks", &[1, 18], WORKER_CONNECTOR_CHUNKS_MAX),
             list("batch.events", &[5, 3], BATCH_EVENTS_MAX),
+            list("heartbeat.reasons", &[6, 6], HEARTBEAT_REASONS_MAX),
         ],
     },
     small("WorkerLoad", &[]),

@@ -11,8 +11,9 @@
 //! Only complete blocks are hashed. The cost is one pass over the tokens and no allocation per block:
 //! a 16-token block is 64 bytes, so a 4,096-token prompt reads 16 KiB and writes 2 KiB.
 
-use crate::types::{LocalHash, SequenceHash, WorkerId};
+use crate::types::{BlockName, LocalHash, SequenceHash, WorkerId};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Name of this scheme, as requests may state it.
@@ -108,6 +109,101 @@ pub fn local_hash(block_le: &[u8], multimodal: &[u64], seed: Seed) -> LocalHash 
     LocalHash(hasher.digest())
 }
 
+/// Local hash of one complete block whose tokens are little-endian u64: as [`local_hash`] of the same tokens as u32, if
+/// all are below 2^32, else of the u64 bytes. `multimodal` must be ascending.
+#[must_use]
+pub fn wide_local_hash(block_le: &[u8], multimodal: &[u64], seed: Seed) -> LocalHash {
+    let (tokens, _no_rest) = block_le.as_chunks::<8>();
+    let narrow = |token: &[u8; 8]| u32::try_from(u64::from_le_bytes(*token)).ok();
+    let narrow: Option<Vec<u32>> = tokens.iter().map(narrow).collect();
+    match narrow {
+        Some(tokens) => local_hash(&tokens_le(&tokens), multimodal, seed),
+        None => local_hash(block_le, multimodal, seed),
+    }
+}
+
+/// Seed of the hashes of look-ahead blocks.
+const LOOK_AHEAD_SEED: u64 = 0x6c6f_6f6b;
+
+/// What the engine's hash of a look-ahead block covers of what follows the block: the next token, and the hashes of
+/// the multimodal content that begins with that token, ascending. Without such content it is the token.
+#[must_use]
+pub fn next_token(token: u32, multimodal: &[u64]) -> u32 {
+    if multimodal.is_empty() {
+        return token;
+    }
+    let hash = local_hash(&token.to_le_bytes(), multimodal, Seed(LOOK_AHEAD_SEED)).0;
+    let [_, _, _, _, a, b, c, d] = hash.to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
+}
+
+/// What follows each complete block of a prompt, as [`next_token`] has it: one fewer than blocks if the prompt ends with
+/// the last one. A `block_size` of 0 yields none.
+#[must_use]
+pub fn next_tokens(tokens: &[u32], block_size: usize, multimodal: &[MultimodalSpan]) -> Vec<u32> {
+    let ends = tokens.iter().enumerate().skip(block_size).step_by(block_size.max(1));
+    let next = ends.filter(|_| block_size > 0).map(|(at, &token)| (at, token));
+    with_begins(next, multimodal)
+}
+
+/// As [`next_tokens`], of tokens of which some are beyond 32 bits: no engine that hashes the next token has such ones, and
+/// the highest token stands for each.
+#[must_use]
+pub fn wide_next_tokens(
+    tokens: &[u64],
+    block_size: usize,
+    multimodal: &[MultimodalSpan],
+) -> Vec<u32> {
+    let ends = tokens.iter().enumerate().skip(block_size).step_by(block_size.max(1));
+    let next = ends.filter(|_| block_size > 0);
+    let next = next.map(|(at, &token)| (at, u32::try_from(token).unwrap_or(u32::MAX)));
+    with_begins(next, multimodal)
+}
+
+/// Tokens at their positions, each with the multimodal content that begins there.
+fn with_begins(
+    tokens: impl Iterator<Item = (usize, u32)>,
+    multimodal: &[MultimodalSpan],
+) -> Vec<u32> {
+    let mut begins: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
+    for span in multimodal {
+        begins.entry(span.start).or_default().push(span.hash);
+    }
+    begins.values_mut().for_each(|hashes| hashes.sort_unstable());
+    let next =
+        tokens.map(|(at, token)| next_token(token, begins.get(&at).map_or(&[], Vec::as_slice)));
+    next.collect()
+}
+
+/// A look-ahead block takes two positions of a chain: this one for its content, and below it [`leaf`] for what follows.
+/// So a prompt that ends with the block finds it under any next token.
+#[must_use]
+pub fn stem(local: LocalHash) -> LocalHash {
+    LocalHash(xxh3_64_with_seed(&local.0.to_le_bytes(), LOOK_AHEAD_SEED))
+}
+
+/// Position of a look-ahead block below its [`stem`], by what its hash covers of what follows.
+#[must_use]
+pub fn leaf(next_token: u32) -> LocalHash {
+    LocalHash(xxh3_64_with_seed(&next_token.to_le_bytes(), LOOK_AHEAD_SEED))
+}
+
+/// Name of the stem of the look-ahead block of this name.
+#[must_use]
+pub fn stem_name(name: BlockName) -> BlockName {
+    BlockName(xxh3_64_with_seed(&name.0.to_le_bytes(), LOOK_AHEAD_SEED))
+}
+
+/// Name of a block of a connector's chunk, by the chunk's name and the number of the blocks after it in the chunk. The
+/// last block has the chunk's name.
+#[must_use]
+pub fn chunk_block_name(chunk: BlockName, blocks_after: u32) -> BlockName {
+    if blocks_after == 0 {
+        return chunk;
+    }
+    BlockName(xxh3_64_with_seed(&chunk.0.to_le_bytes(), u64::from(blocks_after)))
+}
+
 /// Local hashes of all complete blocks of `tokens_le`, appended to `out`. A `block_size` of 0 yields
 /// none.
 pub fn local_hashes(
@@ -117,13 +213,43 @@ pub fn local_hashes(
     multimodal: &[MultimodalSpan],
     out: &mut Vec<LocalHash>,
 ) {
+    hash_blocks((tokens_le, 4), block_size, seed, multimodal, out);
+}
+
+/// As [`local_hashes`], of tokens of which some are beyond 32 bits.
+pub fn wide_local_hashes(
+    tokens: &[u64],
+    block_size: usize,
+    seed: Seed,
+    multimodal: &[MultimodalSpan],
+    out: &mut Vec<LocalHash>,
+) {
+    let tokens_le: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
+    hash_blocks((&tokens_le, 8), block_size, seed, multimodal, out);
+}
+
+/// Hashes the blocks of tokens of so many bytes each.
+fn hash_blocks(
+    (tokens_le, width): (&[u8], usize),
+    block_size: usize,
+    seed: Seed,
+    multimodal: &[MultimodalSpan],
+    out: &mut Vec<LocalHash>,
+) {
     if block_size == 0 {
         return;
     }
-    let blocks = tokens_le.chunks_exact(block_size.saturating_mul(4));
+    let blocks = tokens_le.chunks_exact(block_size.saturating_mul(width));
     out.reserve(blocks.len());
+    let hash = |block: &[u8], extras: &[u64]| {
+        if width == 8 {
+            wide_local_hash(block, extras, seed)
+        } else {
+            local_hash(block, extras, seed)
+        }
+    };
     if multimodal.is_empty() {
-        out.extend(blocks.map(|block| LocalHash(xxh3_64_with_seed(block, seed.0))));
+        out.extend(blocks.map(|block| hash(block, &[])));
         return;
     }
     let mut spans: Vec<&MultimodalSpan> = multimodal.iter().collect();
@@ -140,7 +266,7 @@ pub fn local_hashes(
         extras.clear();
         extras.extend(open.iter().filter(|span| start < span.end).map(|span| span.hash));
         extras.sort_unstable();
-        out.push(local_hash(block, &extras, seed));
+        out.push(hash(block, &extras));
     }
 }
 

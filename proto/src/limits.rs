@@ -1,8 +1,10 @@
 //! Every bound on what a peer may send, with its unit in its name. One file, so that server,
 //! client and documents cannot disagree; a test checks the table in `indexer-server/README.md` against it.
 
-/// Longest model name, tenant, worker id, source name, LoRA name, salt or topic.
+/// Longest model name, tenant, worker id, source name, LoRA name or topic.
 pub const NAME_BYTES_MAX: usize = 256;
+/// Longest cache salt of a prompt: vLLM takes 128 characters.
+pub const SALT_BYTES_MAX: usize = 512;
 /// Longest multimodal identifier.
 pub const MULTIMODAL_IDENTIFIER_BYTES_MAX: usize = 256;
 /// Largest block size.
@@ -11,6 +13,10 @@ pub const BLOCK_SIZE_TOKENS_MAX: u32 = 65_536;
 pub const QUERY_TOKENS_MAX: usize = 1 << 20;
 /// Most blocks in one query.
 pub const QUERY_BLOCKS_MAX: usize = 65_536;
+/// Most reasons in one heartbeat.
+pub const HEARTBEAT_REASONS_MAX: usize = 64;
+/// Most bytes of the example of a reason; the rest is cut off.
+pub const REASON_EXAMPLE_BYTES_MAX: usize = 256;
 /// Most multimodal items in one query.
 pub const QUERY_MULTIMODAL_ITEMS_MAX: usize = 1_024;
 /// Most worker ids in a query's filter.
@@ -51,6 +57,12 @@ pub const WORKER_MEDIUM_TTLS_MAX: usize = 16;
 pub const MEDIUM_TTL_MS_MIN: u32 = 100;
 /// Longest time to live of blocks on a medium, in milliseconds: 30 days.
 pub const MEDIUM_TTL_MS_MAX: u32 = 2_592_000_000;
+/// Most media with chunks of a connector in one registration.
+pub const WORKER_CONNECTOR_CHUNKS_MAX: usize = 16;
+/// Smallest chunk of a connector, in blocks.
+pub const CONNECTOR_CHUNK_BLOCKS_MIN: u32 = 2;
+/// Largest chunk of a connector, in blocks: LMCache's 256 tokens with blocks of one token.
+pub const CONNECTOR_CHUNK_BLOCKS_MAX: u32 = 256;
 /// Most workers in one page of ListWorkers, and the default.
 pub const LIST_PAGE_WORKERS_MAX: usize = 4_096;
 /// Most bytes of the workers in one page of ListWorkers: a page ends before the worker that would exceed it.
@@ -71,6 +83,8 @@ pub const EVENT_BLOCKS_MAX: usize = 65_536;
 pub const BATCH_EVENTS_MAX: usize = 4_096;
 /// Most records in one chunk of a dump.
 pub const DUMP_CHUNK_RECORDS_MAX: usize = 8_192;
+/// Most names in one message of a dump that says what names mean.
+pub const DUMP_MEANINGS_MAX: usize = 4_096;
 /// Records in one chunk of a dump, if the request does not set it.
 pub const DUMP_CHUNK_RECORDS_DEFAULT: usize = 2_048;
 /// Largest gRPC message in either direction.
@@ -85,8 +99,8 @@ pub const ANSWER_PARTS_AHEAD_MAX: usize = 8;
 pub const CHAIN_BLOCKS_MAX: usize = 65_536;
 /// Most parked names of one rank: held, parent unknown.
 pub const RANK_PARKED_MAX: usize = 65_536;
-/// Most names of one rank for one block: an engine may give one content several names.
-pub const BLOCK_NAMES_MAX: usize = 256;
+/// Most names of one rank for one block: an engine may give one content several names. A look-ahead block has one for each token after it.
+pub const BLOCK_NAMES_MAX: usize = 4_096;
 /// Most names that may change during one dump; more abort it.
 pub const DUMP_DIRTY_NAMES_MAX: usize = 1 << 16;
 /// Shortest time between two answers of WatchLoads, in milliseconds.
@@ -136,7 +150,7 @@ const _: () = assert!(DUMP_CHUNK_RECORDS_DEFAULT <= DUMP_CHUNK_RECORDS_MAX);
 const _: () = assert!(
     WORKER_ENDPOINTS_MAX * (3 * NAME_BYTES_MAX + 64)
         + WORKER_LORA_NAMES_MAX * (NAME_BYTES_MAX + 64)
-        + WORKER_MEDIUM_TTLS_MAX * (NAME_BYTES_MAX + 64)
+        + (WORKER_MEDIUM_TTLS_MAX + WORKER_CONNECTOR_CHUNKS_MAX) * (NAME_BYTES_MAX + 64)
         + WORKER_LABELS_MAX * (2 * NAME_BYTES_MAX + 64)
         + WORKER_SOURCES_MAX * (2 * NAME_BYTES_MAX + 128)
         + WORKER_RANKS_MAX * 64

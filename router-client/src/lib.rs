@@ -29,6 +29,7 @@
 mod client;
 mod config;
 mod error;
+mod images;
 mod merge;
 mod overlap;
 mod prompt;
@@ -42,7 +43,8 @@ mod workers;
 pub use client::IndexerClient;
 pub use config::{Calls, ClientConfig};
 pub use error::ClientError;
-pub use kvasir_proto::convert::PoolState;
+pub use images::{Image, image_tokens, with_images};
+pub use kvasir_proto::convert::{ImageTokens, PoolState};
 pub use kvasir_tls::{ClientFiles, DialError, Dialer, Identity, TlsError};
 pub use overlap::{Answer, Overlap};
 pub use prompt::{HashedPrompt, Prompt};

@@ -20,6 +20,7 @@ fn overlap(worker: &str, rank: u32, blocks: u32, speculative_blocks: u32) -> Ove
         verified_age: None,
         shed_blocks: 0,
         connected: rank == 0,
+        may_be_high: false,
     }
 }
 

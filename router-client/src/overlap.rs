@@ -40,6 +40,8 @@ pub struct Overlap {
     /// Whether the index is connected to all publishers of this rank. It distinguishes an engine that is
     /// gone from one that is slow: both are `CatchingUp`.
     pub connected: bool,
+    /// Whether the rank may hold less than `blocks`, for a reason that the index has noted.
+    pub may_be_high: bool,
 }
 
 impl Overlap {
@@ -135,6 +137,7 @@ impl TryFrom<WorkerMatch> for Overlap {
             verified_age: at.verified_age_ms.map(Duration::from_millis),
             shed_blocks: at.shed_blocks,
             connected: at.connected,
+            may_be_high: at.may_be_high,
         })
     }
 }

@@ -16,6 +16,8 @@ pub struct Prompt<'a> {
     pub block_size: u32,
     /// Its tokens.
     pub tokens: &'a [u32],
+    /// The prompt's tokens where some may be beyond 32 bits ([`with_images`](crate::with_images)); empty otherwise.
+    pub wide_tokens: &'a [u64],
     /// Its multimodal content.
     pub multimodal: &'a [MultimodalSpan],
     /// Leave out workers that hold, and are expected to hold, fewer of its blocks. 0 lists every rank.
@@ -39,6 +41,9 @@ pub struct HashedPrompt {
     pub input_tokens: u64,
     /// Local hashes of its complete blocks. Adapter, salt and multimodal content are part of them.
     pub local_hashes: Vec<u64>,
+    /// What follows each block, for workers whose hashes cover it, as
+    /// [`next_tokens`](kvasir_proto::hash::next_tokens) has it: empty if that is not known.
+    pub next_tokens: Vec<u32>,
     /// See [`Prompt::minimum_overlap_blocks`].
     pub minimum_overlap_blocks: u32,
     /// See [`Prompt::top_k`].
@@ -59,6 +64,7 @@ impl<'a> Prompt<'a> {
             namespace,
             block_size,
             tokens,
+            wide_tokens: &[],
             multimodal: &[],
             minimum_overlap_blocks: 1,
             top_k: 0,
@@ -70,14 +76,27 @@ impl<'a> Prompt<'a> {
     #[must_use]
     pub fn local_hashes(&self) -> Vec<LocalHash> {
         let mut hashes = Vec::new();
-        hash::local_hashes(
-            &hash::tokens_le(self.tokens),
-            usize::try_from(self.block_size).unwrap_or(usize::MAX),
-            self.namespace.seed(),
-            self.multimodal,
-            &mut hashes,
-        );
+        let (block_size, seed) = (self.block_tokens(), self.namespace.seed());
+        if self.wide_tokens.is_empty() {
+            let tokens = hash::tokens_le(self.tokens);
+            hash::local_hashes(&tokens, block_size, seed, self.multimodal, &mut hashes);
+        } else {
+            let tokens = self.wide_tokens;
+            hash::wide_local_hashes(tokens, block_size, seed, self.multimodal, &mut hashes);
+        }
         hashes
+    }
+
+    fn block_tokens(&self) -> usize {
+        usize::try_from(self.block_size).unwrap_or(usize::MAX)
+    }
+
+    /// The token after each block: see [`hash::next_tokens`].
+    fn next_tokens(&self) -> Vec<u32> {
+        if self.wide_tokens.is_empty() {
+            return hash::next_tokens(self.tokens, self.block_tokens(), self.multimodal);
+        }
+        hash::wide_next_tokens(self.wide_tokens, self.block_tokens(), self.multimodal)
     }
 
     /// The same prompt as hashes.
@@ -87,8 +106,9 @@ impl<'a> Prompt<'a> {
             model: self.model.to_owned(),
             tenant: self.tenant.to_owned(),
             block_size: self.block_size,
-            input_tokens: self.tokens.len() as u64,
+            input_tokens: self.tokens.len().max(self.wide_tokens.len()) as u64,
             local_hashes: self.local_hashes().into_iter().map(|hash| hash.0).collect(),
+            next_tokens: self.next_tokens(),
             minimum_overlap_blocks: self.minimum_overlap_blocks,
             top_k: self.top_k,
             shared: self.shared,
@@ -137,6 +157,7 @@ impl HashedPrompt {
             block_size: Some(self.block_size),
             hash_scheme: Some(hash::HASH_SCHEME.to_owned()),
             local_hashes: self.local_hashes.clone(),
+            next_tokens_le: hash::tokens_le(&self.next_tokens).into_owned().into(),
             minimum_overlap_blocks: Some(self.minimum_overlap_blocks).filter(|least| *least != 1),
             top_k: self.top_k,
             shared: self.shared,

@@ -1,8 +1,8 @@
 use crate::error::ClientError;
-use kvasir_proto::convert::{ConvertError, Registration, WorkerProfile};
+use kvasir_proto::convert::{ConvertError, ImageTokens, Registration, WorkerProfile};
 use kvasir_proto::pb;
 use kvasir_proto::types::{DpRank, PartitionKey, WorkerId};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Most workers of one list; of more, those that come last are left out.
 pub const LISTED_WORKERS_MAX: usize = 16_384;
@@ -30,12 +30,16 @@ pub struct ListedWorker {
     pub ranks: BTreeSet<DpRank>,
     /// What it states about itself.
     pub profile: WorkerProfile,
+    /// What its engine has in the place of an image's tokens.
+    pub image_tokens: ImageTokens,
     /// LoRA adapters that it has loaded.
     pub adapters: BTreeSet<String>,
     /// Where its agent is, if it has one.
     pub agent: Option<String>,
     /// Whether the index knows a block that it holds.
     pub has_blocks: bool,
+    /// Blocks that each rank holds, as the index knows.
+    pub held_blocks: BTreeMap<DpRank, u64>,
 }
 
 impl TryFrom<pb::WorkerInfo> for ListedWorker {
@@ -50,15 +54,18 @@ impl TryFrom<pb::WorkerInfo> for ListedWorker {
         if ranks.is_empty() {
             ranks.insert(0);
         }
+        let image_tokens = registration.image_tokens();
         Ok(Self {
             partition: registration.partition,
             worker: registration.worker,
             block_size: registration.block_size,
             ranks,
             adapters: registration.lora_names.into_values().collect(),
+            image_tokens,
             profile: registration.profile,
             agent: registration.local_indexer,
             has_blocks: info.ranks.iter().any(|rank| rank.placed_blocks > 0),
+            held_blocks: info.ranks.iter().map(|at| (at.dp_rank, at.placed_blocks)).collect(),
         })
     }
 }

@@ -228,6 +228,7 @@ async fn dump_once(client: &mut Indexer, model: &str, worker_id: &str) -> Result
                     records.insert(key, record);
                 }
             }
+            Some(Part::Meanings(_)) => {}
             Some(Part::End(end)) => {
                 ended.insert(end.source_index, end.records);
             }

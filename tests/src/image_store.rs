@@ -2,7 +2,8 @@
 
 use crate::script::ScriptRng;
 use kvasir_index::{
-    HoleImage, NameImage, PageImage, RankImage, Saved, Slot, SourceId, SourceImage, WorkerImage,
+    HoleImage, MeaningImage, NameImage, PageImage, RankImage, Saved, Slot, SourceId, SourceImage,
+    WorkerImage,
 };
 use kvasir_proto::types::{BlockName, DpRank, Tier, WorkerId};
 use rand::{Rng, seq::SliceRandom};
@@ -51,6 +52,8 @@ pub struct StoredRankImages {
     pub names: BTreeMap<BlockName, NameImage>,
     /// Holes, by slot.
     pub holes: BTreeMap<Slot, HoleImage>,
+    /// Meanings of names, by source and name.
+    pub meanings: BTreeMap<(SourceId, BlockName), MeaningImage>,
 }
 
 /// The stored images of one worker.
@@ -64,7 +67,7 @@ pub struct StoredImages {
 
 impl StoredRankImages {
     fn merge(&mut self, image: RankImage, loss: Loss) {
-        let RankImage { primary, shed_blocks, short, pages, names, holes, .. } = image;
+        let RankImage { primary, shed_blocks, short, pages, names, holes, meanings, .. } = image;
         (self.primary, self.shed_blocks, self.short) = (primary, shed_blocks, short);
         for page in pages {
             if !page.runs.is_empty() {
@@ -80,6 +83,13 @@ impl StoredRankImages {
                 self.names.remove(&name.name);
             } else if !is_gone && loss != Loss::Names {
                 self.names.insert(name.name, name);
+            }
+        }
+        for at in meanings {
+            if at.meaning.is_some() {
+                self.meanings.insert((at.source, at.name), at);
+            } else {
+                self.meanings.remove(&(at.source, at.name));
             }
         }
         for hole in holes {
@@ -114,6 +124,7 @@ impl StoredImages {
             Page(DpRank, PageImage),
             Name(DpRank, NameImage),
             Hole(DpRank, HoleImage),
+            Meaning(DpRank, MeaningImage),
         }
         let mut pieces: Vec<Piece> = self.sources.iter().cloned().map(Piece::Source).collect();
         for (&rank, stored) in &self.ranks {
@@ -121,6 +132,7 @@ impl StoredImages {
             pieces.extend(stored.pages.values().cloned().map(|page| Piece::Page(rank, page)));
             pieces.extend(stored.names.values().cloned().map(|name| Piece::Name(rank, name)));
             pieces.extend(stored.holes.values().map(|&hole| Piece::Hole(rank, hole)));
+            pieces.extend(stored.meanings.values().map(|&at| Piece::Meaning(rank, at)));
         }
         pieces.shuffle(rng);
         let mut saved = Saved::new(worker.clone());
@@ -135,6 +147,10 @@ impl StoredImages {
                 Piece::Name(rank, name) => saved.name(rank, name),
                 Piece::Hole(rank, hole) => {
                     saved.hole(rank, hole);
+                    Ok(())
+                }
+                Piece::Meaning(rank, at) => {
+                    saved.meaning(rank, at);
                     Ok(())
                 }
             };

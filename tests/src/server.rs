@@ -4,6 +4,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -211,16 +212,22 @@ impl Server {
     }
 
     /// Sends SIGTERM to the server, and kills it if it does not end in time.
+    ///
+    /// # Panics
+    /// If the server dies of SIGSEGV instead.
     pub async fn stop(&mut self) {
         // No id, and an error, both mean that it has ended already.
         let pid = self.child.id().and_then(|id| Pid::from_raw(id as i32));
         if let Some(pid) = pid {
             let _ = kill_process(pid, Signal::TERM);
         }
-        if timeout(STOP_TIMEOUT, self.child.wait()).await.is_err() {
+        let Ok(ended) = timeout(STOP_TIMEOUT, self.child.wait()).await else {
             eprintln!("the server did not end within {STOP_TIMEOUT:?}: killed");
             drop(self.child.kill().await);
-        }
+            return;
+        };
+        let signal = ended.ok().and_then(|status| status.signal());
+        assert_ne!(signal, Some(Signal::SEGV.as_raw()), "the server died at its stop");
     }
 
     /// Kills the server, as a crash would, and waits until it has ended.

@@ -141,6 +141,7 @@ impl Fleet {
         while let Some(part) = parts.message().await? {
             match part.part {
                 Some(Part::Chunk(chunk)) => records += chunk.records.len() as u64,
+                Some(Part::Meanings(_)) => {}
                 Some(Part::End(end)) => return Ok((records, end)),
                 None => {}
             }

@@ -371,21 +371,21 @@ async fn a_server_follows_engines_that_state_their_incarnation() {
 async fn what_an_engine_says_of_copies_decides_in_either_mode() {
     let mut server = Server::start_anywhere().await.unwrap();
     let mut indexer = client::connect(server.addresses.grpc).await.unwrap();
-    let engine = MockEngine::start(EngineConfig { copy_counts: true, ..config() }).await.unwrap();
     for (worker, mode) in [("counted", pb::CopyMode::Counted), ("set", pb::CopyMode::Set)] {
+        let engine = EngineConfig { copy_counts: true, ..config() };
+        let engine = MockEngine::start(engine).await.unwrap();
         register(&mut indexer, &engine, worker, mode).await;
-    }
-    // Prompts that are cached whole compute their last block again: a second copy.
-    for round in 0..40 {
-        let start = 1_000 * (round % 7);
-        engine.run(prompt(start, 16 + 4 * (round % 3), 1)).await.unwrap();
-        if round % 10 == 9 {
-            let truth = engine.truth().await.unwrap();
-            assert!(truth.copies.values().any(|copies| *copies > 1), "no second copies");
-            until_held(&mut indexer, &engine, "counted").await;
-            until_held(&mut indexer, &engine, "set").await;
+        // Prompts that are cached whole compute their last block again: a second copy.
+        for round in 0..40 {
+            let start = 1_000 * (round % 7);
+            engine.run(prompt(start, 16 + 4 * (round % 3), 1)).await.unwrap();
+            if round % 10 == 9 {
+                let truth = engine.truth().await.unwrap();
+                assert!(truth.copies.values().any(|copies| *copies > 1), "no second copies");
+                until_held(&mut indexer, &engine, worker).await;
+            }
         }
+        engine.stop().await;
     }
-    engine.stop().await;
     server.stop().await;
 }

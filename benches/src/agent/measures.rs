@@ -107,14 +107,8 @@ pub fn limits(batch_events: u64, held: u64) -> Record {
         (0..LIMIT_BLOCKS / EVENT_BLOCKS / batch_events).map(|_| stream.next_batch()).collect();
     let operations = frames.iter().map(|batch| batch.operations).sum();
     let frames: Vec<_> = frames.iter().map(Batch::payload).collect();
-    let mut normaliser = Normaliser::new(NormaliserConfig {
-        engine: EngineKind::Vllm,
-        block_size: BLOCK_SIZE as u32,
-        default_rank: 0,
-        lora_names: HashMap::new(),
-        medium_ttls: Vec::new(),
-        has_pool: false,
-    });
+    let mut normaliser =
+        Normaliser::new(NormaliserConfig::new(EngineKind::Vllm, BLOCK_SIZE as u32));
     let begin = Instant::now();
     for frame in &frames {
         let batch = decode(black_box(frame), EngineKind::Vllm);

@@ -85,7 +85,7 @@ fn published(event: &EngineEvent) -> Option<Event> {
         EngineEvent::Removed { name, .. } => {
             Some(Event::Removed(pb::BlocksRemoved { names: vec![*name], ..Default::default() }))
         }
-        EngineEvent::Cleared => Some(Event::Cleared(pb::BlocksCleared {})),
+        EngineEvent::Cleared => Some(Event::Cleared(pb::BlocksCleared::default())),
     }
 }
 
@@ -179,7 +179,7 @@ mod tests {
     use kvasir_engine::decode::decode;
     use kvasir_engine::normalise::{Normaliser, NormaliserConfig};
     use kvasir_proto::types::KvEvent;
-    use std::collections::{BTreeSet, HashMap};
+    use std::collections::BTreeSet;
 
     #[test]
     fn the_number_of_a_block_is_known_from_its_name() {
@@ -191,14 +191,8 @@ mod tests {
     #[test]
     fn as_many_are_held_as_it_says() {
         let mut stream = Stream::new(2, 1_040);
-        let mut normaliser = Normaliser::new(NormaliserConfig {
-            engine: EngineKind::Vllm,
-            block_size: BLOCK_SIZE as u32,
-            default_rank: 0,
-            lora_names: HashMap::new(),
-            medium_ttls: Vec::new(),
-            has_pool: false,
-        });
+        let mut normaliser =
+            Normaliser::new(NormaliserConfig::new(EngineKind::Vllm, BLOCK_SIZE as u32));
         let mut held = BTreeSet::new();
         for number in 0..200 {
             let frame = stream.next_batch();
@@ -218,7 +212,10 @@ mod tests {
                     KvEvent::Removed { names, .. } => {
                         names.iter().for_each(|name| assert!(held.remove(&name.0)));
                     }
-                    KvEvent::StoredNames { .. } | KvEvent::Gone { .. } | KvEvent::Cleared => {
+                    KvEvent::StoredNames { .. }
+                    | KvEvent::Gone { .. }
+                    | KvEvent::Cleared
+                    | KvEvent::ClearedTier(_) => {
                         panic!("{event:?}")
                     }
                 }

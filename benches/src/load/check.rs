@@ -85,6 +85,7 @@ mod tests {
             missing_shards: Vec::new(),
             restoring_worker_ids: Vec::new(),
             pools: Vec::new(),
+            wants_next_tokens: false,
         };
         let other = FindMatchesResponse { best_overlap_blocks: 299, ..answer.clone() };
         let streamed = |answer: &FindMatchesResponse| {

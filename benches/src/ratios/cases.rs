@@ -85,14 +85,8 @@ fn frame(name: &'static str, blocks: u64) -> Case {
     let event = EngineEvent::Stored { group: 0, names, parent: None, tokens: tokens.collect() };
     let payload = style.encode(1.0, &[event]);
     let bytes = payload.clone();
-    let mut normaliser = Normaliser::new(NormaliserConfig {
-        engine: EngineKind::Vllm,
-        block_size: BLOCK_SIZE as u32,
-        default_rank: 0,
-        lora_names: HashMap::new(),
-        medium_ttls: Vec::new(),
-        has_pool: false,
-    });
+    let mut normaliser =
+        Normaliser::new(NormaliserConfig::new(EngineKind::Vllm, BLOCK_SIZE as u32));
     let mut read = move || {
         let batch = decode(black_box(&payload), EngineKind::Vllm).expect("a good frame");
         normaliser.normalise(batch)

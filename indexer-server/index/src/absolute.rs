@@ -33,6 +33,7 @@ impl Index {
         let by = self.announcement(source, Tier::Device)?;
         self.trie.tick();
         let mut change = self.change(source, rank)?;
+        change.is_report = true;
         let mut counts = BlockCounts::default();
         names.iter().for_each(|state| counts.add(change.set_name(by, state)));
         if counts.rejected > 0 {
@@ -51,6 +52,12 @@ impl Index {
     #[must_use]
     pub fn lacks_blocks(&self, source: SourceId) -> bool {
         self.source(source).is_ok_and(Source::is_incomplete)
+    }
+
+    /// Whether a source holds no block.
+    #[must_use]
+    pub fn holds_nothing(&self, source: SourceId) -> bool {
+        self.source(source).is_ok_and(|source| source.keys() == 0)
     }
 }
 

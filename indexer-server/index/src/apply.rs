@@ -44,11 +44,15 @@ impl Index {
                 let removed = self.clear_source(source, Some(rank), usize::MAX)?.removed;
                 counts.add(if removed > 0 { BlockOutcome::Applied } else { BlockOutcome::Noop });
             }
+            KvEvent::ClearedTier(tier) => {
+                let removed = self.clear_tier(source, rank, *tier, usize::MAX)?.removed;
+                counts.add(if removed > 0 { BlockOutcome::Applied } else { BlockOutcome::Noop });
+            }
         }
         if counts.rejected > 0 {
             self.mark_incomplete(source);
         }
-        if *event != KvEvent::Cleared {
+        if !matches!(event, KvEvent::Cleared | KvEvent::ClearedTier(_)) {
             let holder = self.rank_of(source, rank)?;
             self.recount(holder);
             if counts.shed > 0 {

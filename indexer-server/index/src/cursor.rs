@@ -3,13 +3,26 @@
 use crate::segments::SegmentId;
 use crate::sets::HolderIndex;
 use crate::slots::Page;
-use kvasir_proto::types::DpRank;
+use kvasir_proto::types::{DpRank, Tier};
 
 /// Which copies of a source a sweep drops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     All,
+    /// Copies in one tier.
+    InTier(Tier),
     Suspects,
+}
+
+impl Kind {
+    /// Whether copies in this tier go, which are suspect or not.
+    pub(crate) fn drops(self, tier: Tier, is_suspect: bool) -> bool {
+        match self {
+            Self::All => true,
+            Self::InTier(only) => only == tier,
+            Self::Suspects => is_suspect,
+        }
+    }
 }
 
 /// Where a sweep resumes.

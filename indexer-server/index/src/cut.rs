@@ -19,15 +19,18 @@ use crate::changes::Changes;
 use crate::error::IndexError;
 use crate::holder::{Held, Holder};
 use crate::image::{
-    HoleImage, NameImage, PageImage, Position, RankImage, RunImage, SourceImage, WorkerImage,
+    HoleImage, MeaningImage, NameImage, PageImage, Position, RankImage, RunImage, SourceImage,
+    WorkerImage,
 };
 use crate::index::Index;
+use crate::meanings::ChangedNames;
 use crate::record::Record;
 use crate::sets::HolderIndex;
 use crate::slots::{NONE, PAGE_SLOTS, Page, Slot};
 use crate::source::{Source, SourceId};
 use kvasir_proto::types::{
-    BlockName, LocalHash, SourceStatus, StoredBlock, Tier, TierSet, WorkerId,
+    BlockName, DpRank, LocalHash, NameChange, SourceStatus, StateReason, StoredBlock, Tier,
+    TierSet, WorkerId,
 };
 use roaring::RoaringBitmap;
 use std::sync::Arc;
@@ -38,6 +41,7 @@ pub struct Cut {
     image: WorkerImage,
     ranks: Vec<RankCut>,
     current: usize,
+    sources: Vec<SourceCut>,
 }
 
 /// The notes that a cut took from the index. If the image is not persisted, return them with
@@ -46,6 +50,7 @@ pub struct Cut {
 pub struct CutReceipt {
     worker: WorkerId,
     ranks: Vec<(HolderIndex, Option<Box<Changes>>)>,
+    sources: Vec<(SourceId, ChangedNames)>,
 }
 
 /// What a step of a cut did.
@@ -75,6 +80,17 @@ struct RankCut {
     own_names: RoaringBitmap,
 }
 
+/// What is to be read of what the names of one source mean.
+#[derive(Debug)]
+struct SourceCut {
+    source: SourceId,
+    /// Names whose meanings changed; none if they were not all noted.
+    changed: ChangedNames,
+    /// The last name that was read.
+    last: Option<(DpRank, BlockName)>,
+    is_done: bool,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Pages,
@@ -95,8 +111,9 @@ impl Cut {
     #[must_use]
     pub fn finish(self) -> (WorkerImage, CutReceipt) {
         let ranks = self.ranks.into_iter().map(|rank| (rank.holder, rank.changes)).collect();
+        let sources = self.sources.into_iter().map(|at| (at.source, at.changed)).collect();
         let worker = self.image.worker.clone();
-        (self.image, CutReceipt { worker, ranks })
+        (self.image, CutReceipt { worker, ranks, sources })
     }
 }
 
@@ -166,7 +183,10 @@ impl Index {
         known.has_news = false;
         let holders: Vec<HolderIndex> = known.ranks.iter().map(|&(_, holder)| holder).collect();
         let ids = known.sources.clone();
-        let notes_complete = holders.iter().all(|&at| self.has_complete_notes(at));
+        let has_names = |id| self.sources.get(id).is_some_and(|at| at.meanings.is_complete());
+        let notes_complete = ids.iter().all(has_names);
+        let notes_complete =
+            notes_complete && holders.iter().all(|&at| self.has_complete_notes(at));
         let whole = whole || !notes_complete;
         let mut image =
             WorkerImage { worker: worker.clone(), whole, sources: Vec::new(), ranks: Vec::new() };
@@ -185,16 +205,27 @@ impl Index {
                 pages: Vec::new(),
                 names: Vec::new(),
                 holes: Vec::new(),
+                meanings: Vec::new(),
             });
             self.recount(at);
         }
+        let contradictions = self.contradictions(worker);
+        let mut sources = Vec::with_capacity(ids.len());
         for id in ids {
             if let Some(source) = self.sources.get_mut(&id) {
-                image.sources.push(source_image(id, source));
+                image.sources.push(source_image(id, source, &contradictions));
                 source.mark_imaged();
+                let changed = source.meanings.take_changed();
+                sources.push(SourceCut { source: id, changed, last: None, is_done: false });
             }
         }
-        Ok(Cut { image, ranks, current: 0 })
+        Ok(Cut { image, ranks, current: 0, sources })
+    }
+
+    /// Contradictions of a worker's ranks, as reasons.
+    fn contradictions(&self, worker: &WorkerId) -> Vec<(DpRank, StateReason)> {
+        let holders = self.worker(worker).into_iter().flat_map(|worker| worker.holders());
+        holders.filter_map(|holder| Some((holder.rank(), holder.contradiction_reason()?))).collect()
     }
 
     /// Whether all changes of a rank since its last image were noted.
@@ -225,13 +256,29 @@ impl Index {
                 }
             };
         }
+        let Cut { image, sources, .. } = cut;
+        for source in sources.iter_mut().filter(|at| !at.is_done) {
+            if read >= budget.max(1) {
+                return CutStep { done: false, read };
+            }
+            read += self.read_meanings(source, image, budget.max(1) - read);
+            if !source.is_done {
+                return CutStep { done: false, read };
+            }
+        }
         CutStep { done: true, read }
     }
 
     /// Returns the notes of a cut whose image is not persisted, so that the next image contains what
     /// this one would have. Takes about as many steps as there are notes.
     pub fn abandon_cut(&mut self, receipt: CutReceipt) {
-        let CutReceipt { worker, ranks } = receipt;
+        let CutReceipt { worker, ranks, sources } = receipt;
+        let changed_max = self.changed_names_max();
+        for (id, changed) in sources {
+            if let Some(source) = self.sources.get_mut(&id) {
+                source.meanings.give_back(changed, changed_max);
+            }
+        }
         for (at, changes) in ranks {
             let Some(Some(holder)) = self.holders.get_mut(at as usize) else {
                 continue;
@@ -245,6 +292,21 @@ impl Index {
     }
 
     // === reading ===
+
+    /// Reads up to `most` further names of a source with what they mean.
+    fn read_meanings(&self, cut: &mut SourceCut, image: &mut WorkerImage, most: usize) -> usize {
+        let changed = cut.changed.as_ref().filter(|_| !image.whole);
+        let source = self.sources.get(&cut.source);
+        let next = source.map(|at| at.meanings.next(changed, cut.last, most)).unwrap_or_default();
+        cut.is_done = next.len() < most;
+        for &NameChange { rank, name, meaning } in &next {
+            cut.last = Some((rank, name));
+            if let Some(at) = image.ranks.iter_mut().find(|at| at.rank == rank) {
+                at.meanings.push(MeaningImage { source: cut.source, name, meaning });
+            }
+        }
+        next.len()
+    }
 
     fn read_page(
         &self,
@@ -383,13 +445,27 @@ impl Index {
     }
 }
 
-fn source_image(id: SourceId, source: &Source) -> SourceImage {
+/// What an image has of a source. The contradictions of its ranks are among its reasons: after a restore, nothing else
+/// shows that what a name means is doubtful.
+fn source_image(
+    id: SourceId,
+    source: &Source,
+    contradictions: &[(DpRank, StateReason)],
+) -> SourceImage {
     let imaged = source.to_image();
+    let mut reasons = source.status().reasons.to_vec();
+    for (_, seen) in contradictions.iter().filter(|(rank, _)| source.holder_of(*rank).is_some()) {
+        StateReason::note(&mut reasons, seen.clone());
+    }
     SourceImage {
         id,
         name: Arc::clone(source.name()),
         copy_mode: source.mode(),
-        status: SourceStatus { state: imaged.state, ..source.status().clone() },
+        status: SourceStatus {
+            state: imaged.state,
+            reasons: reasons.into(),
+            ..source.status().clone()
+        },
         incomplete: imaged.incomplete,
         suspect: imaged.suspect,
         ranks: source.ranks().iter().map(|&(rank, _)| rank).collect(),

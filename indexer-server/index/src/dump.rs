@@ -13,7 +13,9 @@ use crate::record::Record;
 use crate::sets::HolderIndex;
 use crate::slots::{NONE, PAGE_SLOTS, Page, Slot};
 use crate::source::SourceId;
-use kvasir_proto::types::{BlockName, CopyMode, DpRank, LocalHash, SourceStatus, Tier, WorkerId};
+use kvasir_proto::types::{
+    BlockName, CopyMode, DpRank, LocalHash, NameMeaning, SourceStatus, Tier, WorkerId,
+};
 use roaring::RoaringBitmap;
 use rustc_hash::FxHashSet;
 use std::collections::VecDeque;
@@ -53,6 +55,8 @@ pub struct DumpSourceEnd {
     pub copy_mode: CopyMode,
     /// Dumped ranks that it feeds.
     pub ranks: Vec<DpRank>,
+    /// What its names mean besides their tokens, of these ranks.
+    pub meanings: Vec<(DpRank, BlockName, NameMeaning)>,
 }
 
 /// The end of a dump.
@@ -285,6 +289,8 @@ impl Index {
                     ranks.push(rank.rank);
                 }
                 if !ranks.is_empty() {
+                    let meanings = source.meanings.all().filter(|at| ranks.contains(&at.0));
+                    let meanings = meanings.collect();
                     ends.push(DumpSourceEnd {
                         source: id,
                         name: Arc::clone(source.name()),
@@ -292,6 +298,7 @@ impl Index {
                         incomplete: source.is_incomplete(),
                         copy_mode: source.mode(),
                         ranks,
+                        meanings,
                     });
                 }
             }

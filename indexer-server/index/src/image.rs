@@ -8,7 +8,8 @@
 use crate::slots::Slot;
 use crate::source::SourceId;
 use kvasir_proto::types::{
-    BlockName, CopyMode, DpRank, LocalHash, SourceStatus, StoredBlock, Tier, TierSet, WorkerId,
+    BlockName, CopyMode, DpRank, LocalHash, NameMeaning, SourceStatus, StoredBlock, Tier, TierSet,
+    WorkerId,
 };
 use std::sync::Arc;
 
@@ -65,6 +66,19 @@ pub struct RankImage {
     /// Positions above held ones that the rank does not hold, or under other names than their own
     /// only. Ignore the entry of a position that the rank holds under its own name.
     pub holes: Vec<HoleImage>,
+    /// What names mean besides their tokens, where that changed.
+    pub meanings: Vec<MeaningImage>,
+}
+
+/// What a name of a source means besides its tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MeaningImage {
+    /// The source.
+    pub source: SourceId,
+    /// The name.
+    pub name: BlockName,
+    /// Its meaning. None: it has none any more.
+    pub meaning: Option<NameMeaning>,
 }
 
 /// One page of slots of one rank.

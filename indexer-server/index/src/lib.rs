@@ -24,7 +24,7 @@
 //!
 //! Reading order: `runs`, `slots` and `segments` (storage), `sets`, `numbers`, `table` and `prefetch` (shared
 //! pieces), `trie` and `hold` (positions and who holds them), `record`, `records`, `pages`,
-//! `changes`, `dirty` and `holder` (one rank), `source` and `roles` (workers, pools and sources), `index`, `rank`, `registry` and `views`, then
+//! `changes`, `dirty`, `contradicted` and `holder` (one rank), `meanings`, `source`, `chunks` and `roles` (workers, pools, sources and the chunks of connectors), `index`, `rank`, `registry` and `views`, then
 //! the modules that change them: `apply`, `store`, `park`, `remove`, `absolute`, `sweep` and `shed`,
 //! then the modules that read them: `walk`, `shared` (what pools hold) and `find`, `dump`, `digest`, `image` with `cut` and `restore`. Last comes
 //! `validate`, which checks every invariant. No module refers to a later one.
@@ -43,10 +43,13 @@ mod table;
 mod trie;
 
 mod changes;
+mod chunks;
+mod contradicted;
 mod cursor;
 mod dirty;
 mod holder;
 mod listing;
+mod meanings;
 mod pages;
 mod record;
 mod records;
@@ -81,12 +84,14 @@ mod validate;
 
 mod placements;
 
+pub use contradicted::{Contradiction, Meaning};
 pub use cut::{Cut, CutReceipt, CutStep};
 pub use dump::{DumpRecord, DumpScan, DumpSourceEnd, DumpTail};
 pub use error::{DamagedImage, IndexError};
 pub use find::{Match, Query, Scratch};
 pub use image::{
-    HoleImage, NameImage, PageImage, Position, RankImage, RunImage, SourceImage, WorkerImage,
+    HoleImage, MeaningImage, NameImage, PageImage, Position, RankImage, RunImage, SourceImage,
+    WorkerImage,
 };
 pub use index::Index;
 pub use limits::{ChangeLimits, Limits};

@@ -21,6 +21,8 @@ pub(crate) struct RankChange<'a> {
     pub(crate) holder: &'a mut Holder,
     pub(crate) sources: &'a mut BTreeMap<SourceId, Source>,
     pub(crate) limits: &'a Limits,
+    /// Whether a store may give a held name another meaning: it is part of a report of all that its source holds.
+    pub(crate) is_report: bool,
 }
 
 impl Index {
@@ -32,6 +34,7 @@ impl Index {
             holder,
             sources: &mut self.sources,
             limits: &self.limits,
+            is_report: false,
         })
     }
 }

@@ -11,7 +11,9 @@ use crate::source::{Source, SourceId, Worker};
 use crate::table::index_u32;
 use crate::totals::Totals;
 use kvasir_proto::digest::RankDigest;
-use kvasir_proto::types::{CopyMode, DpRank, SourceStatus, Tier, WorkerId};
+use kvasir_proto::types::{
+    BlockName, CopyMode, DpRank, NameChange, NameMeaning, SourceStatus, Tier, WorkerId,
+};
 use std::collections::BTreeMap;
 
 /// Bytes of a rank that holds nothing.
@@ -102,15 +104,7 @@ impl Index {
         worker.has_news = true;
         if worker.sources.is_empty() {
             let ranks: Vec<_> = worker.ranks.drain(..).map(|(_, holder)| holder).collect();
-            self.listing.remove(&ranks);
-            for &holder in &ranks {
-                if let Some(slot) = self.holders.get_mut(holder as usize) {
-                    let counted = slot.take().map_or(Totals::default(), |holder| holder.counted());
-                    self.totals.replace(counted, Totals::default());
-                }
-                self.roles.remove_rank(source.worker(), holder);
-                self.free_holders.push(holder);
-            }
+            self.remove_ranks(source.worker(), &ranks);
             self.workers.remove(source.worker());
             if self.workers.is_empty() {
                 self.holders = Vec::new();
@@ -118,8 +112,85 @@ impl Index {
                 self.present = Vec::new();
                 self.listing = Listing::default();
             }
-            set_present(&mut self.present, ranks, false);
         }
+    }
+
+    /// Frees ranks of a worker, which hold nothing and stand together in the listing.
+    fn remove_ranks(&mut self, worker: &WorkerId, ranks: &[HolderIndex]) {
+        self.listing.remove(ranks);
+        for &holder in ranks {
+            if let Some(slot) = self.holders.get_mut(holder as usize) {
+                let counted = slot.take().map_or(Totals::default(), |holder| holder.counted());
+                self.totals.replace(counted, Totals::default());
+            }
+            self.roles.remove_rank(worker, holder);
+            self.free_holders.push(holder);
+        }
+        set_present(&mut self.present, ranks.iter().copied(), false);
+    }
+
+    /// The rank that a source was added with is presumed: it stays only until the source names others. Without effect if
+    /// the source does not feed the rank, or the rank holds blocks.
+    pub fn presume_rank(&mut self, source: SourceId, rank: DpRank) {
+        let holder = self.sources.get(&source).and_then(|source| source.holder_of(rank));
+        let holder = holder.and_then(|holder| self.holder_at(holder));
+        if holder.is_some_and(|holder| holder.placed() == 0 && holder.parked() == 0) {
+            self.change_source(source, |source| source.set_presumed_rank(Some(rank)));
+        }
+    }
+
+    /// Ranks that a source feeds.
+    #[must_use]
+    pub fn ranks_of(&self, source: SourceId) -> Vec<DpRank> {
+        let source = self.sources.get(&source);
+        source.map_or_else(Vec::new, |source| source.ranks().iter().map(|&(at, _)| at).collect())
+    }
+
+    /// Whether a source feeds no other rank than this one.
+    #[must_use]
+    pub fn feeds_only(&self, source: SourceId, rank: DpRank) -> bool {
+        let source = self.sources.get(&source);
+        source.is_none_or(|source| source.ranks().iter().all(|&(at, _)| at == rank))
+    }
+
+    /// A batch of a source names a rank. A presumed rank that no batch has named is removed with the first batch of another,
+    /// unless another source feeds it.
+    ///
+    /// # Errors
+    /// If the source is not known, or its worker has too many ranks.
+    pub fn name_rank(&mut self, source: SourceId, rank: DpRank) -> Result<(), IndexError> {
+        let Some(presumed) = self.source(source)?.presumed_rank() else { return Ok(()) };
+        if presumed != rank {
+            self.rank_of(source, rank)?;
+            self.leave_rank(source, presumed);
+        }
+        self.change_source(source, |source| source.set_presumed_rank(None));
+        Ok(())
+    }
+
+    /// A source that has stored nothing at a rank feeds it no longer. Without another source, the rank is removed.
+    fn leave_rank(&mut self, id: SourceId, rank: DpRank) {
+        let Some(source) = self.sources.get_mut(&id) else { return };
+        let Some(index) = source.remove_rank(rank) else { return };
+        let name = source.worker().clone();
+        if let Some(Some(holder)) = self.holders.get_mut(index as usize) {
+            holder.forget_source(id);
+            let is_left = holder.fed_by().is_empty();
+            self.recount(index);
+            self.recount_short_ranks(id);
+            if !is_left {
+                return;
+            }
+        }
+        let Some(worker) = self.workers.get_mut(&name) else { return };
+        worker.ranks.retain(|&(at, _)| at != rank);
+        worker.has_news = true;
+        for &(_, other) in &worker.ranks {
+            if let Some(Some(other)) = self.holders.get_mut(other as usize) {
+                other.dumps_mut().abort("a rank was removed");
+            }
+        }
+        self.remove_ranks(&name, &[index]);
     }
 
     pub(crate) fn source(&self, id: SourceId) -> Result<&Source, IndexError> {
@@ -233,7 +304,14 @@ impl Index {
         self.roles.set_reads(worker, pools, ranks(&self.workers, worker));
     }
 
-    /// Forgets that a worker is a pool, or reads any.
+    /// Sets the blocks in a chunk of a worker's connector, by tier; 0 where each block counts. In a tier with chunks, a block
+    /// counts only if its complete chunk is held there: with `n` blocks, chunk `k` has the blocks from `k * n` to
+    /// `(k + 1) * n - 1` of a prompt.
+    pub fn set_chunks(&mut self, worker: &WorkerId, sizes: [u32; Tier::COUNT]) {
+        self.roles.set_chunks(worker, sizes, ranks(&self.workers, worker));
+    }
+
+    /// Forgets that a worker is a pool, reads any, or has chunks.
     pub fn forget_roles(&mut self, worker: &WorkerId) {
         let ranks = ranks(&self.workers, worker);
         if self.roles.forget(worker, ranks) {
@@ -249,6 +327,35 @@ impl Index {
     /// reported one: while a change is under way, or once it lacks blocks.
     pub fn set_status(&mut self, source: SourceId, status: SourceStatus) {
         self.change_source(source, |source| source.report(status));
+    }
+
+    /// New meanings of a source's names, which the next image and each dump has. Owners pass bounded parts.
+    pub fn change_meanings(&mut self, source: SourceId, changes: &[NameChange]) {
+        let changed_max = self.changed_names_max();
+        if let Some(source) = self.sources.get_mut(&source) {
+            source.meanings.change(changes, changed_max);
+        }
+    }
+
+    /// All names of a source are gone, and what they mean with them.
+    pub fn clear_meanings(&mut self, source: SourceId) {
+        if let Some(source) = self.sources.get_mut(&source) {
+            source.meanings.clear();
+        }
+    }
+
+    /// What the names of a source mean besides their tokens, by rank and name.
+    #[must_use]
+    pub fn meanings(&self, source: SourceId) -> Vec<(DpRank, BlockName, NameMeaning)> {
+        self.sources.get(&source).map_or_else(Vec::new, |source| source.meanings.all().collect())
+    }
+
+    /// Most changed names of a source that are noted for its next image.
+    pub(crate) const fn changed_names_max(&self) -> usize {
+        match self.limits.changes {
+            Some(changes) => changes.names_max,
+            None => 0,
+        }
     }
 
     /// A change that takes several calls begins or continues: until [`Index::end_change`] the source

@@ -1,11 +1,12 @@
-//! Which workers are pools, and which pools a worker reads. Both are facts of a registration: they are here before the
-//! worker has a rank, and stay without one.
+//! Which workers are pools, which pools a worker reads, and how large the chunks of its connector are. All are facts of a
+//! registration: they are here before the worker has a rank, and stay without one.
 
+use crate::chunks::{ChunkSizes, NO_CHUNKS};
 use crate::sets::HolderIndex;
 use kvasir_proto::types::{DpRank, WorkerId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Pools and their readers.
+/// Pools and their readers, and sizes of chunks.
 #[derive(Debug, Default)]
 pub(crate) struct Roles {
     /// They are no candidates: no query lists them.
@@ -14,6 +15,10 @@ pub(crate) struct Roles {
     reads: BTreeMap<WorkerId, Box<[WorkerId]>>,
     /// The ranks that read a pool, by pool. A pool without such a rank has no entry.
     readers: BTreeMap<WorkerId, Readers>,
+    /// Sizes of chunks, by worker. A worker without chunks has no entry.
+    chunks: BTreeMap<WorkerId, ChunkSizes>,
+    /// The same by rank, up to the last rank that has had chunks. Empty while no worker has chunks.
+    rank_chunks: Vec<ChunkSizes>,
 }
 
 /// Ranks as bits by index. Only words with a bit are stored: about 16 bytes for each rank and pool that it reads, however many
@@ -96,9 +101,45 @@ impl Roles {
         ranks.iter().for_each(|&(_, holder)| self.add_rank(worker, holder));
     }
 
+    /// Sets the sizes of a worker's chunks.
+    pub(crate) fn set_chunks(
+        &mut self,
+        worker: &WorkerId,
+        sizes: ChunkSizes,
+        ranks: &[(DpRank, HolderIndex)],
+    ) {
+        self.chunks.remove(worker);
+        if sizes != NO_CHUNKS {
+            self.chunks.insert(worker.clone(), sizes);
+        }
+        if self.chunks.is_empty() {
+            self.rank_chunks = Vec::new();
+        }
+        ranks.iter().for_each(|&(_, holder)| self.set_rank_chunks(holder, sizes));
+    }
+
+    fn set_rank_chunks(&mut self, holder: HolderIndex, sizes: ChunkSizes) {
+        let at = holder as usize;
+        if sizes != NO_CHUNKS && self.rank_chunks.len() <= at {
+            self.rank_chunks.resize(at + 1, NO_CHUNKS);
+        }
+        self.rank_chunks.get_mut(at).into_iter().for_each(|present| *present = sizes);
+    }
+
+    /// Whether a worker has chunks.
+    pub(crate) fn has_chunks(&self) -> bool {
+        !self.rank_chunks.is_empty()
+    }
+
+    /// Sizes of the chunks of a rank's worker; none if the worker has no chunks.
+    pub(crate) fn chunks_of(&self, holder: HolderIndex) -> Option<&ChunkSizes> {
+        self.rank_chunks.get(holder as usize).filter(|sizes| **sizes != NO_CHUNKS)
+    }
+
     /// Forgets what a worker with these ranks is and reads. Returns whether it was a pool.
     pub(crate) fn forget(&mut self, worker: &WorkerId, ranks: &[(DpRank, HolderIndex)]) -> bool {
         self.set_reads(worker, &[], ranks);
+        self.set_chunks(worker, NO_CHUNKS, ranks);
         self.pools.remove(worker)
     }
 
@@ -106,6 +147,9 @@ impl Roles {
     pub(crate) fn add_rank(&mut self, worker: &WorkerId, holder: HolderIndex) {
         for pool in self.reads.get(worker).into_iter().flatten() {
             self.readers.entry(pool.clone()).or_default().insert(holder);
+        }
+        if let Some(&sizes) = self.chunks.get(worker) {
+            self.set_rank_chunks(holder, sizes);
         }
     }
 
@@ -118,5 +162,6 @@ impl Roles {
                 self.readers.remove(pool);
             }
         }
+        self.set_rank_chunks(holder, NO_CHUNKS);
     }
 }

@@ -1,8 +1,11 @@
 //! Workers and the sources that feed them: what the index knows of each, beside the blocks.
 
 use crate::cursor::SweepCursor;
+use crate::meanings::Meanings;
 use crate::sets::HolderIndex;
-use kvasir_proto::types::{CopyMode, Cursor, DpRank, SourceState, SourceStatus, WorkerId};
+use kvasir_proto::types::{
+    CopyMode, Cursor, DpRank, Reason, SourceState, SourceStatus, StateReason, WorkerId,
+};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
@@ -33,6 +36,8 @@ pub(crate) struct Source {
     certain_epoch: u32,
     /// Ranks that it feeds.
     ranks: SmallVec<[(DpRank, HolderIndex); 1]>,
+    /// The rank among them that no batch has named yet, if any.
+    presumed_rank: Option<DpRank>,
     /// Number of (name, tier) keys of which it holds copies.
     keys: u64,
     /// As reported, but for the state, which [`Source::update_state`] derives.
@@ -47,6 +52,8 @@ pub(crate) struct Source {
     refused_ranks: u64,
     /// Number of its ranks in which it may lack shed blocks.
     short_ranks: usize,
+    /// What its names mean besides their tokens.
+    pub(crate) meanings: Meanings,
     /// The sweep of it that is under way.
     pub(crate) sweep: Option<SweepCursor>,
     /// What the last image recorded of it.
@@ -74,6 +81,7 @@ impl Source {
             epoch: 0,
             certain_epoch: 0,
             ranks: SmallVec::new(),
+            presumed_rank: None,
             keys: 0,
             status: SourceStatus::default(),
             reported: SourceState::Cold,
@@ -81,6 +89,7 @@ impl Source {
             incomplete: false,
             refused_ranks: 0,
             short_ranks: 0,
+            meanings: Meanings::default(),
             sweep: None,
             imaged: None,
         }
@@ -121,6 +130,22 @@ impl Source {
     pub(crate) fn add_rank(&mut self, rank: DpRank, holder: HolderIndex) {
         debug_assert!(self.holder_of(rank).is_none(), "rank {rank} is new to the source");
         self.ranks.push((rank, holder));
+    }
+
+    /// It feeds a rank no longer. Returns the rank's holder.
+    pub(crate) fn remove_rank(&mut self, rank: DpRank) -> Option<HolderIndex> {
+        let at = self.ranks.iter().position(|&(other, _)| other == rank)?;
+        // A sweep under way counts ranks: it begins again.
+        self.sweep = None;
+        Some(self.ranks.remove(at).1)
+    }
+
+    pub(crate) const fn presumed_rank(&self) -> Option<DpRank> {
+        self.presumed_rank
+    }
+
+    pub(crate) const fn set_presumed_rank(&mut self, rank: Option<DpRank>) {
+        self.presumed_rank = rank;
     }
 
     // === copies ===
@@ -199,6 +224,18 @@ impl Source {
         self.set_short_ranks(self.short_ranks + 1);
     }
 
+    /// Why the index lacks blocks that it stored, beyond what was reported.
+    pub(crate) fn own_reasons(&self) -> impl Iterator<Item = Reason> {
+        // What the link refused has a reason already.
+        let explains = |at: &StateReason| at.reason.is_of_refused_blocks();
+        let refused = self.incomplete && !self.status.reasons.iter().any(explains);
+        // An agent reports the state without its reasons.
+        let unexplained = self.reported == SourceState::Partial && self.status.reasons.is_empty();
+        let refused = refused || unexplained;
+        let refused = refused.then_some(Reason::RefusedBlocks);
+        refused.into_iter().chain((self.short_ranks > 0).then_some(Reason::ShedBlocks))
+    }
+
     /// Whether the index lacks blocks that it stored: refused ones, or shed ones.
     pub(crate) const fn is_incomplete(&self) -> bool {
         self.incomplete || self.short_ranks > 0
@@ -207,7 +244,8 @@ impl Source {
     /// Sets the state to the reported one, or a worse one.
     fn update_state(&mut self) {
         let changing = if self.changing { SourceState::CatchingUp } else { SourceState::Exact };
-        let partial = if self.is_incomplete() { SourceState::Partial } else { SourceState::Exact };
+        let is_partial = self.is_incomplete() || !self.status.reasons.is_empty();
+        let partial = if is_partial { SourceState::Partial } else { SourceState::Exact };
         self.status.state = self.reported.max(changing).max(partial);
     }
 

@@ -4,12 +4,13 @@
 //! rank joins, run block by block without touching anything but the trie. Whatever is not ordinary
 //! is decided on the record of its name.
 
+use crate::contradicted::{Contradiction, Meaning};
 use crate::holder::Place;
 use crate::rank::RankChange;
 use crate::record::{Announcement, Change, Record};
 use crate::slots::{NONE, Slot};
 use crate::trie::NewRun;
-use kvasir_proto::types::{BlockCounts, BlockName, BlockOutcome, CopyMode, StoredBlock};
+use kvasir_proto::types::{BlockCounts, BlockName, BlockOutcome, CopyMode, StoredBlock, Tier};
 use smallvec::SmallVec;
 
 /// Position of the block before the one to store.
@@ -178,6 +179,10 @@ impl RankChange<'_> {
 
     /// Counts that this rank plainly holds consecutive slots that it did not hold before.
     fn gain_plain(&mut self, by: Announcement, first: Slot, len: u32) {
+        if self.holder.first_contradiction().is_some() {
+            let names = (first..first + len).map(|slot| self.trie.slots.name(slot));
+            names.for_each(|name| self.holder.forget_contradiction(name));
+        }
         self.holder.add_plain(first, len, by.tier);
         self.gain_run(by.source, by.tier, first, len);
     }
@@ -230,7 +235,18 @@ impl RankChange<'_> {
                 }
                 return self.complete(by, at, parent, block);
             }
-            Relation::New | Relation::Conflict => {}
+            // A hash covers its prefix: a store that contradicts what the name means is a copy of the block that is
+            // held, unless nothing is certain of that block any more.
+            Relation::Conflict if self.keeps_meaning(block.name) => {
+                let held = self.meaning(block.name);
+                let announced = Meaning { parent, local: Some(block.local) };
+                let contradiction = Contradiction { name: block.name, held, announced };
+                self.holder.note_contradiction(contradiction);
+                self.announce_copy(by, block.name);
+                return BlockOutcome::Conflict;
+            }
+            Relation::New => self.holder.forget_contradiction(block.name),
+            Relation::Conflict => {}
         }
         let record =
             Record { parent, local: Some(block.local), slot: None, copies: SmallVec::new() };
@@ -260,7 +276,52 @@ impl RankChange<'_> {
             self.settle(old);
         }
         self.wake(block.name);
-        if relation == Relation::Conflict { BlockOutcome::Conflict } else { BlockOutcome::Applied }
+        BlockOutcome::Applied
+    }
+
+    /// Whether a held name keeps its meaning, whatever it is announced as.
+    fn keeps_meaning(&self, name: BlockName) -> bool {
+        !self.is_report && !self.holder.is_short() && self.is_certain(name)
+    }
+
+    /// Whether any copy of a held name was announced since events of its source were lost.
+    fn is_certain(&self, name: BlockName) -> bool {
+        match self.holder.place(self.trie, name) {
+            Place::Unknown => false,
+            Place::Plain(slot) => Tier::ALL.into_iter().any(|tier| {
+                self.trie.holds(slot, self.holder.index(), tier)
+                    && !self.holder.is_suspect(slot, tier)
+            }),
+            Place::Recorded => self.holder.records().get(name).is_some_and(|record| {
+                record.copies.iter().any(|at| {
+                    self.sources.get(&at.source).is_none_or(|source| at.epoch >= source.epoch())
+                })
+            }),
+        }
+    }
+
+    /// What a held name means.
+    fn meaning(&self, name: BlockName) -> Meaning {
+        match self.holder.place(self.trie, name) {
+            Place::Plain(slot) => Meaning {
+                parent: self.trie.parent_name(slot),
+                local: Some(self.trie.slots.local(slot)),
+            },
+            Place::Recorded | Place::Unknown => {
+                let record = self.holder.records().get(name);
+                let parent = record.and_then(|record| record.parent);
+                Meaning { parent, local: record.and_then(|record| record.local) }
+            }
+        }
+    }
+
+    /// One more announcement of a held name, whatever it was announced as.
+    fn announce_copy(&mut self, by: Announcement, name: BlockName) {
+        match self.holder.place(self.trie, name) {
+            Place::Plain(slot) => self.announce_plain(by, slot),
+            Place::Recorded => self.announce_record(by, name),
+            Place::Unknown => BlockOutcome::Noop,
+        };
     }
 
     /// Whether this rank has as many names as it may for the block, none of which this one is.
@@ -333,7 +394,7 @@ impl RankChange<'_> {
         if let Some(slot) = self.take_record(name) {
             self.settle(slot);
         }
-        BlockOutcome::Conflict
+        BlockOutcome::Applied
     }
 
     /// Gives a parked record its tokens, its position, or both.

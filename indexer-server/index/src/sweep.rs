@@ -53,6 +53,21 @@ impl Index {
         self.sweep(source, rank, Kind::All, budget)
     }
 
+    /// Drops what a source stored for one rank in one tier, at most about `budget` blocks a call. Aborts the dumps of
+    /// the rank.
+    ///
+    /// # Errors
+    /// If the source is not known.
+    pub fn clear_tier(
+        &mut self,
+        source: SourceId,
+        rank: DpRank,
+        tier: Tier,
+        budget: usize,
+    ) -> Result<Cleared, IndexError> {
+        self.sweep(source, Some(rank), Kind::InTier(tier), budget)
+    }
+
     /// Events of a source were lost: what it holds now is suspect until it is announced again.
     pub fn mark_suspect(&mut self, source: SourceId) {
         let Some(at) = self.sources.get_mut(&source) else {
@@ -104,6 +119,7 @@ impl Index {
                 let swept = change.sweep(by, &mut cursor, &mut spent);
                 if swept && kind == Kind::All {
                     change.holder.clear_shortfall(id);
+                    change.holder.clear_contradictions_if_empty();
                 }
                 self.recount(holder);
                 if !swept {
@@ -207,9 +223,8 @@ impl RankChange<'_> {
         cursor: &SweepCursor,
         most: usize,
     ) -> Option<Vec<BlockName>> {
-        let drops = |at: &Copies| {
-            at.source == by.source && (cursor.kind == Kind::All || at.epoch < by.epoch)
-        };
+        let drops =
+            |at: &Copies| at.source == by.source && cursor.kind.drops(at.tier, at.epoch < by.epoch);
         let part = self.holder.records().part(cursor.part)?;
         let dropped = part.filter(|(_, record)| record.copies.iter().any(drops));
         Some(dropped.map(|&(name, _)| name).take(most).collect())
@@ -218,7 +233,7 @@ impl RankChange<'_> {
     fn drop_run(&mut self, by: Announcement, kind: Kind, slot: Slot, len: u32) -> u64 {
         let mut removed = 0;
         let tiers = Tier::ALL.map(|tier| {
-            let drops = kind == Kind::All || self.holder.is_suspect(slot, tier);
+            let drops = kind.drops(tier, self.holder.is_suspect(slot, tier));
             (tier, drops && self.trie.holds(slot, self.holder.index(), tier))
         });
         for (tier, _) in tiers.into_iter().filter(|&(_, drop)| drop) {
@@ -236,7 +251,7 @@ impl RankChange<'_> {
         let mut dropped = SmallVec::<[Tier; 1]>::new();
         let local = record.local;
         for tier in Tier::ALL {
-            let drops = |at: &Copies| kind == Kind::All || at.epoch < by.epoch;
+            let drops = |at: &Copies| kind.drops(tier, at.epoch < by.epoch);
             if record.find(by.source, tier).is_some_and(drops) {
                 record.withdraw(Announcement { tier, mode: CopyMode::Set, ..by });
                 dropped.push(tier);

@@ -1,9 +1,11 @@
 //! Views of workers, their ranks and their sources, for readers.
 
+use crate::contradicted::{Contradiction, Meaning};
 use crate::holder::Holder;
 use crate::index::Index;
 use crate::source::{HolderId, Source, SourceId, Worker};
-use kvasir_proto::types::{DpRank, SourceStatus, WorkerId};
+use kvasir_proto::types::{DpRank, Reason, SourceStatus, StateReason, WorkerId};
+use std::time::Duration;
 
 impl Index {
     /// One rank.
@@ -45,6 +47,10 @@ impl Index {
     }
 }
 
+fn own_reason(reason: Reason, count: u64, example: &str) -> StateReason {
+    StateReason { reason, count, example: example.into(), since: Duration::ZERO }
+}
+
 /// One worker.
 #[derive(Debug, Clone, Copy)]
 pub struct WorkerView<'a> {
@@ -77,6 +83,15 @@ impl<'a> WorkerView<'a> {
         let index = self.index;
         let holders = self.worker.ranks.iter().filter_map(|&(_, at)| index.holder_at(at));
         holders.map(move |holder| HolderView { index, holder })
+    }
+
+    /// Why a source of it is worse than exact, beyond what its status shows.
+    #[must_use]
+    pub fn own_reasons(&self, source: SourceId) -> Vec<StateReason> {
+        let Some(at) = self.index.sources.get(&source) else { return Vec::new() };
+        let own = at.own_reasons().map(|reason| own_reason(reason, 1, ""));
+        let holders = self.holders().filter(|holder| at.feeds(holder.holder.index()));
+        own.chain(holders.filter_map(|holder| holder.contradiction_reason())).collect()
     }
 
     /// Its sources, in order of arrival.
@@ -125,6 +140,50 @@ impl<'a> HolderView<'a> {
     #[must_use]
     pub const fn shed_blocks(&self) -> u64 {
         self.holder.shed_blocks()
+    }
+
+    /// The first store that contradicts what a name of the rank means, and how many there were, while such a name is
+    /// held.
+    #[must_use]
+    pub fn contradiction(&self) -> Option<(Contradiction, u64)> {
+        let is_any = self.holder.is_contradicted(&self.index.trie);
+        self.holder.first_contradiction().filter(|_| is_any)
+    }
+
+    /// The same as a reason.
+    pub(crate) fn contradiction_reason(&self) -> Option<StateReason> {
+        let (Contradiction { name, held, announced }, count) = self.contradiction()?;
+        let text = |meaning: Meaning| {
+            let local = meaning.local.map_or_else(|| "?".to_owned(), |local| local.to_string());
+            let parent = meaning.parent.map_or_else(|| "root".to_owned(), |name| name.to_string());
+            format!("{local} after {parent}")
+        };
+        let example = format!("name={name} held={} announced={}", text(held), text(announced));
+        Some(own_reason(Reason::Contradiction, count, &example))
+    }
+
+    /// Why the state of the rank is worse than exact: reasons of all its sources.
+    #[must_use]
+    pub fn reasons(&self) -> Vec<StateReason> {
+        let mut reasons = Vec::new();
+        let sources = self.holder.fed_by().iter().filter_map(|id| self.index.sources.get(id));
+        for source in sources {
+            let own = source.own_reasons().map(|reason| own_reason(reason, 1, ""));
+            for seen in source.status().all_reasons().into_iter().chain(own) {
+                StateReason::note(&mut reasons, seen);
+            }
+        }
+        if let Some(seen) = self.contradiction_reason() {
+            StateReason::note(&mut reasons, seen);
+        }
+        reasons
+    }
+
+    /// Whether the rank may hold less than the index shows, for a reason that was noted.
+    #[must_use]
+    pub fn may_be_high(&self) -> bool {
+        self.sources().any(|(_, _, status)| status.may_be_high())
+            || self.holder.is_contradicted(&self.index.trie)
     }
 
     /// Sources that feed this rank, in order of arrival.

@@ -17,6 +17,16 @@ pub enum QueryKey<'a> {
     Names(&'a [BlockName]),
 }
 
+impl QueryKey<'_> {
+    /// Number of positions.
+    pub(crate) const fn len(&self) -> usize {
+        match self {
+            Self::Locals(locals) => locals.len(),
+            Self::Names(names) => names.len(),
+        }
+    }
+}
+
 /// Held by no rank in no tier.
 pub(crate) const NOBODY: TierSets = [SetId::EMPTY; Tier::COUNT];
 
@@ -71,6 +81,12 @@ impl Index {
             };
         }
         from
+    }
+
+    /// Whether a prompt of any rank begins with this block.
+    #[must_use]
+    pub fn has_first(&self, local: LocalHash) -> bool {
+        self.trie.branch(NONE, local).is_some()
     }
 
     /// Holders of the slot whose own name it is.

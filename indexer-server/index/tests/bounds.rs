@@ -68,15 +68,14 @@ fn a_block_has_so_many_names_at_a_rank() {
         assert_eq!(rank.store(a, None, &[(name, 7)]).applied, 1);
     }
     assert_eq!(rank.state(a), SourceState::Exact);
-    // One that is there is no further one; what is refused lets go of what it stood for.
+    // A name that is there is no further one, nor is one that means another block.
     assert_eq!(rank.store(a, None, &[(0, 7)]).noop, 1);
     assert_eq!(rank.store(a, None, &[(500, 8)]).applied, 1);
-    assert_eq!(rank.store(a, None, &[(500, 7)]).rejected, 1);
-    assert_eq!((rank.state(a), rank.overlap(&[8])), (SourceState::Partial, 0));
-    // One that was parked is none either, once it would be placed.
-    assert_eq!(rank.store(a, Some(999), &[(501, 7)]).applied, 1);
+    assert_eq!(rank.store(a, None, &[(500, 7)]).conflict, 1);
+    rank.remove(a, [500].into_iter());
+    assert_eq!(rank.state(a), SourceState::Exact);
     assert_eq!(rank.store(a, None, &[(501, 7)]).rejected, 1);
-    assert_eq!(rank.index.stats().parked, 0);
+    assert_eq!(rank.state(a), SourceState::Partial);
     // There is room again for each that goes, and the block is held while one name is.
     rank.remove(a, 1..most);
     assert_eq!((rank.overlap(&[7]), rank.index.stats().pairs), (1, 1));

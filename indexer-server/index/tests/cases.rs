@@ -98,7 +98,11 @@ fn names_are_per_worker() {
     bench.apply(b, &stored(None, &[(8, 100)]));
     bench.apply(b, &removed(&[7]));
     bench.check(&[100], &[("a", 1), ("b", 1)]);
-    // A name bound to other content drops the old binding.
+    // What a held name means stays; once it is gone, it may mean something else.
+    bench.apply(b, &stored(None, &[(8, 300)]));
+    bench.check(&[100], &[("a", 1), ("b", 1)]);
+    bench.check(&[300], &[]);
+    bench.apply(b, &removed(&[8, 8]));
     bench.apply(b, &stored(None, &[(8, 300)]));
     bench.check(&[100], &[("a", 1)]);
     bench.check(&[300], &[("b", 1)]);
@@ -162,7 +166,9 @@ fn a_refused_block_is_not_credited_under_its_old_content() {
     bench.apply(a, &stored(None, &[(1, 11), (2, 12)]));
     bench.apply(a, &stored(Some(77), &[(3, 13)]));
     assert_eq!(state(&bench), SourceState::Exact);
-    // No room to park name 1 with its new content: the old content is gone all the same.
+    // No room to park name 1 with its new content: the old content, of which nothing is certain after a loss, is gone all
+    // the same.
+    bench.index.mark_suspect(a);
     bench.apply(a, &stored(Some(78), &[(1, 99)]));
     bench.check(&[11, 12], &[]);
     assert_eq!(state(&bench), SourceState::Partial);
@@ -353,4 +359,57 @@ fn a_pool_with_holes_and_a_reader_with_the_rest_make_one_prefix() {
     for key in [QueryKey::Locals(&locals), QueryKey::Names(&names)] {
         check_shared(&mut bench, key, TierSet::ALL, &[("reader", 101, 51)]);
     }
+}
+
+/// Ranks of a worker and how many sources feed each.
+fn fed_ranks(index: &Index, worker: &WorkerId) -> Vec<(u32, usize)> {
+    let worker = index.worker(worker).expect("a worker");
+    worker.holders().map(|holder| (holder.rank(), holder.sources().count())).collect()
+}
+
+#[test]
+fn a_presumed_rank_goes_with_the_first_batch_of_another() {
+    let Bench { mut index, .. } = Bench::new();
+    let worker = WorkerId::new("w").expect("a name");
+    let pool = WorkerId::new("pool").expect("a name");
+    index.set_reads(&worker, &[pool]);
+    let mut add = |name: &str| {
+        let source = index.add_source(&worker, name, 0, CopyMode::Set).expect("a source");
+        index.presume_rank(source, 0);
+        source
+    };
+    let [first, second, third] = ["a", "b", "c"].map(&mut add);
+    let mut name = |source, rank, expected: &[(u32, usize)]| {
+        index.name_rank(source, rank).expect("a rank");
+        assert_eq!(fed_ranks(&index, &worker), expected, "{source} names {rank}");
+        index.validate().expect("a sound index");
+    };
+    name(first, 3, &[(0, 2), (3, 1)]);
+    name(second, 4, &[(0, 1), (3, 1), (4, 1)]);
+    // It is the source's rank: further ranks change nothing.
+    name(third, 0, &[(0, 1), (3, 1), (4, 1)]);
+    name(third, 5, &[(0, 1), (3, 1), (4, 1)]);
+    index.apply(third, 3, &stored(None, &[(1, 1)])).expect("applied");
+    assert_eq!(fed_ranks(&index, &worker), [(0, 1), (3, 2), (4, 1)]);
+    index.validate().expect("a sound index");
+}
+
+#[test]
+fn a_removed_rank_ends_dumps_and_may_come_back() {
+    let Bench { mut index, .. } = Bench::new();
+    let worker = WorkerId::new("w").expect("a name");
+    let source = index.add_source(&worker, "a", 0, CopyMode::Set).expect("a source");
+    index.presume_rank(source, 0);
+    let scan = index.begin_dump(&worker, None).expect("a dump");
+    index.name_rank(source, 3).expect("a rank");
+    assert!(index.finish_dump(scan).is_err(), "one of its ranks is gone");
+    assert_eq!(fed_ranks(&index, &worker), [(3, 1)]);
+    assert!(index.worker(&worker).expect("a worker").has_changed(), "the next image shows it");
+    index.apply(source, 0, &stored(None, &[(1, 1)])).expect("applied");
+    assert_eq!(fed_ranks(&index, &worker), [(0, 1), (3, 1)]);
+    // What holds blocks was named, whatever the caller presumes.
+    index.presume_rank(source, 0);
+    index.name_rank(source, 5).expect("a rank");
+    assert_eq!(fed_ranks(&index, &worker), [(0, 1), (3, 1)]);
+    index.validate().expect("a sound index");
 }

@@ -120,7 +120,11 @@ pub(super) async fn register_configured(
             Err(IngestError::WrongShard(wrong)) => {
                 tracing::info!(worker = %wrong.worker, owner = wrong.owner, "belongs to another shard");
             }
-            Err(error @ (IngestError::Partition(_) | IngestError::Exhausted(_))) => {
+            Err(
+                error @ (IngestError::Partition(_)
+                | IngestError::Exhausted(_)
+                | IngestError::SocketInUse { .. }),
+            ) => {
                 leave_out(ingest, registration, &error);
             }
             Err(error) => return Err((registration.worker.to_string(), error)),

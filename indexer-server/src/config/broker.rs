@@ -11,15 +11,8 @@ const STREAM_BYTES_MIN: usize = 1 << 20;
 
 /// Where events come from by NATS, if any do.
 pub(super) fn broker(options: &Options) -> Result<Option<BrokerConfig>, ConfigError> {
-    let Some((servers, delivery)) = options.nats.check()? else {
-        let needing =
-            [("reset-states", options.reset_states), ("shard-map", map_is_by_broker(options))];
-        let needing = needing.into_iter().find(|(_, needs)| *needs);
-        return needing.map_or(Ok(None), |(field, _)| {
-            let why = "needs nats-url beside it, such as nats://127.0.0.1:4222";
-            Err(ConfigError::invalid(field, why))
-        });
-    };
+    let is_wanted = options.reset_states || map_is_by_broker(options);
+    let Some((servers, delivery)) = options.nats.check(is_wanted)? else { return Ok(None) };
     let ByteCount(bytes_max) = options.nats_stream_bytes;
     if bytes_max < STREAM_BYTES_MIN {
         let (bytes, least) = (options.nats_stream_bytes, ByteCount(STREAM_BYTES_MIN));

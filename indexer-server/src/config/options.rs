@@ -118,10 +118,11 @@ pub struct Options {
     /// A worker to register at start: id=,model=,block-size= and, as needed, tenant=, engine=,
     /// endpoint=, replay=, topic=, bind=, dp-rank=, copy-mode=, loss-policy=, lora.NUMBER= (the name of
     /// a LoRA adapter that the engine announces by number), ttl.MEDIUM= (how long blocks on a medium such as
-    /// CPU are held after they were last announced, where its connector never removes them: LMCache), pools= (pools that
-    /// it can load blocks from, with + between them); for routers role=, model-types=, total-kv-blocks=, max-num-batched-tokens=, label.KEY=; with commas between them. Repeat the
-    /// flag (or put ; between workers) for more workers, or for more endpoints of one; in the file, a `[[worker]]` table
-    /// each
+    /// CPU are held after they were last announced, where its connector never removes them: LMCache), connector-chunk.MEDIUM=
+    /// (blocks in a chunk of a connector that loads complete chunks only: vLLM's blocks_per_chunk above 1, LMCache), pools= (pools that
+    /// it can load blocks from, with + between them); for routers role=, model-types=, image-tokens= (sglang-30-bit for SGLang
+    /// until 0.5.22), total-kv-blocks=, max-num-batched-tokens=, label.KEY=; with commas between them. Repeat the flag (or put ; between
+    /// workers) for more workers, or for more endpoints of one; in the file, a `[[worker]]` table each
     #[arg(long, value_name = "WORKER", value_delimiter = ';')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub worker: Vec<WorkerSpec>,

@@ -66,7 +66,7 @@ fn what_is_printed_can_be_read_again() {
         "--loss-policy=clear",
         "--max-index-bytes=1536MiB",
         "--worker",
-        "id=w,model=m,block-size=16,engine=vllm,endpoint=tcp://a:1,replay=tcp://a:2,dp-rank=1,copy-mode=set,lora.7=a,lora.12=b,ttl.CPU=600s,role=decode,model-types=chat+completions,total-kv-blocks=9000,max-num-batched-tokens=2048,label.zone=a",
+        "id=w,model=m,block-size=16,engine=vllm,endpoint=tcp://a:1,replay=tcp://a:2,dp-rank=1,copy-mode=set,lora.7=a,lora.12=b,ttl.CPU=600s,connector-chunk.CPU=4,role=decode,model-types=chat+completions,total-kv-blocks=9000,max-num-batched-tokens=2048,label.zone=a",
     ];
     let first = printed(run(&arguments));
     assert!(first.contains("loss-policy = \"clear\""), "{first}");
@@ -255,6 +255,23 @@ fn every_refusal_of_a_time_to_live_names_the_key() {
 }
 
 #[test]
+fn every_refusal_of_a_chunk_names_the_key() {
+    let check = |chunk: &str, expected: &str| {
+        let refusal = refusal(&["--worker", &format!("id=w,model=m,block-size=1,{chunk}")]);
+        assert!(refusal.contains(expected), "{chunk}: {refusal}");
+    };
+    check("connector-chunk.CPU=four", "connector-chunk.CPU: invalid digit");
+    check("connector-chunk=4", "connector-chunk needs a name: write connector-chunk.NAME=VALUE");
+    let range = "(w).connector-chunk: connector_chunks[0].blocks is 1, must be 2 to 256";
+    check("connector-chunk.CPU=1", range);
+    let medium = "worker[0]: connector_chunks: \"CLOUD\" is not a medium of a worker's own memory";
+    check("connector-chunk.CLOUD=4", medium);
+    check("connector-chunk.GPU=4", "connector_chunks: \"GPU\" is the engine's own memory");
+    let differ = "connector_chunks: \"CPU\" and \"CPU_PINNED\" are one tier";
+    check("connector-chunk.CPU=4,connector-chunk.CPU_PINNED=8", differ);
+}
+
+#[test]
 fn every_refusal_of_a_worker_names_the_key() {
     let check = |specs: &[&str], expected: &str| {
         let arguments: Vec<_> = specs.iter().flat_map(|spec| ["--worker", spec]).collect();
@@ -313,6 +330,13 @@ fn every_refusal_of_a_worker_names_the_key() {
             "id=w,model=m,block-size=1,endpoint=tcp://a:2,engine=vllm",
         ],
         "worker[1] (w).engine: vllm here, but custom in an earlier spec",
+    );
+    check(
+        &[
+            "id=w,model=m,block-size=1,endpoint=tcp://a:1,topic=kv@",
+            "id=v,model=n,block-size=2,endpoint=tcp://A:1,topic=kv@b",
+        ],
+        "worker: worker v (model n) cannot follow tcp://A:1: worker w (model m) follows it with topic \"kv@\"",
     );
 }
 

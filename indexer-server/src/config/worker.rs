@@ -3,8 +3,8 @@ use crate::ingest;
 use kvasir_process::text::{Span, optional, read_table};
 use kvasir_proto::{
     convert::{
-        ConvertError, EndpointSpec, ModelTypes, Registration, Role, WorkerProfile,
-        read_medium_ttls, read_pool_ids,
+        ConvertError, EndpointSpec, ImageTokens, ModelTypes, Registration, Role, WorkerProfile,
+        read_connector_chunks, read_medium_ttls, read_pool_ids,
     },
     limits::{
         BLOCK_SIZE_TOKENS_MAX, MEDIUM_TTL_MS_MAX, MEDIUM_TTL_MS_MIN, NAME_BYTES_MAX,
@@ -43,7 +43,7 @@ pub struct WorkerSpec {
     /// Where the engine replays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<String>,
-    /// Topic prefix to subscribe to; default all.
+    /// Topic to take, or its beginning up to the end of a name; default all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,
     /// Listen on `endpoint` instead of connecting to it.
@@ -64,12 +64,18 @@ pub struct WorkerSpec {
     /// How long blocks on a medium are held after they were last announced, by the medium's name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ttl: BTreeMap<String, String>,
+    /// Blocks in a chunk of a connector that loads complete chunks only, by the medium's name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub connector_chunk: BTreeMap<String, u32>,
     /// prefill, decode or both; for routers.
     #[serde(default, with = "optional", skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
     /// The kinds of requests that it serves, such as chat+completions; for routers.
     #[serde(default, with = "optional", skip_serializing_if = "Option::is_none")]
     pub model_types: Option<ModelTypes>,
+    /// What its engine has in the place of an image's tokens; for gateways.
+    #[serde(default, with = "optional", skip_serializing_if = "Option::is_none")]
+    pub image_tokens: Option<ImageTokens>,
     /// Blocks that fit into each rank's accelerator; for routers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total_kv_blocks: Option<u32>,
@@ -109,8 +115,14 @@ impl FromStr for WorkerSpec {
 
     /// Reads `key=value,key=value`; the keys are those of the file's `[[worker]]`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let numbers = ["block-size", "dp-rank", "total-kv-blocks", "max-num-batched-tokens"];
-        read_table(text, &numbers, &["bind"], &["lora", "ttl", "label"])
+        const NUMBERS: [&str; 5] = [
+            "block-size",
+            "dp-rank",
+            "total-kv-blocks",
+            "max-num-batched-tokens",
+            "connector-chunk",
+        ];
+        read_table(text, &NUMBERS, &["bind"], &["lora", "ttl", "connector-chunk", "label"])
     }
 }
 
@@ -157,6 +169,8 @@ pub(super) fn registrations(specs: &[WorkerSpec]) -> Result<Vec<Registration>, C
         ingest::check_endpoints(registration)
             .map_err(|error| ConfigError::invalid(format!("worker[{index}]"), error.to_string()))?;
     }
+    ingest::check_sockets(&registrations)
+        .map_err(|error| ConfigError::invalid("worker", error.to_string()))?;
     Ok(registrations)
 }
 
@@ -204,6 +218,8 @@ fn registration(spec: &WorkerSpec) -> Result<Registration, Refused> {
         loss_policy: spec.loss_policy,
         lora_names: lora_names(&spec.lora).map_err(|why| -> Refused { ("lora", Box::new(why)) })?,
         medium_ttls: medium_ttls(spec).map_err(|why| -> Refused { ("ttl", Box::new(why)) })?,
+        connector_chunks: read_connector_chunks(spec.connector_chunk.clone().into_iter().collect())
+            .map_err(|why| -> Refused { ("connector-chunk", Box::new(why)) })?,
         local_indexer: None,
         lease: None,
         profile: profile(spec).map_err(|why| -> Refused { ("label", Box::new(why)) })?,
@@ -249,6 +265,7 @@ fn profile(spec: &WorkerSpec) -> Result<WorkerProfile, String> {
         max_num_batched_tokens: spec.max_num_batched_tokens.map(u64::from),
         labels: spec.label.clone(),
         model_types: spec.model_types.clone().unwrap_or_default(),
+        image_tokens: spec.image_tokens,
     })
 }
 

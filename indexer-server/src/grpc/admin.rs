@@ -75,7 +75,8 @@ fn worker(parts: &Parts, registration: &Registration) -> pb::WorkerInfo {
 /// A source of a worker whose blocks are on their way to the index.
 fn on_its_way(name: String) -> SourceView {
     let status = SourceStatus { state: SourceState::CatchingUp, ..SourceStatus::default() };
-    SourceView { name, status, verified_age: None }
+    let reasons = status.all_reasons().into_iter().map(|seen| (seen, None)).collect();
+    SourceView { name, status, verified_age: None, reasons }
 }
 
 fn source(registration: &Registration, view: SourceView) -> pb::SourceInfo {
@@ -91,6 +92,7 @@ fn source(registration: &Registration, view: SourceView) -> pb::SourceInfo {
         lag_batches: status.lag_batches(),
         buffered_batches: status.buffered_batches,
         verified_age_ms: view.verified_age.map(convert::age_ms),
+        reasons: view.reasons.iter().map(|(seen, age)| convert::state_reason(seen, *age)).collect(),
     }
 }
 

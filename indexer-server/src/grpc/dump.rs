@@ -12,7 +12,7 @@ use kvasir_index::{DumpRecord, DumpSourceEnd, IndexError, SourceId};
 use kvasir_process::outlet::{Last, Outlet, outlet};
 use kvasir_proto::{
     convert::{self, DumpQuery, DumpedSource, WorkerAddress},
-    limits::TOLD_PAST_INCARNATIONS_MAX,
+    limits::{DUMP_MEANINGS_MAX, TOLD_PAST_INCARNATIONS_MAX},
     pb,
     types::Incarnation,
 };
@@ -84,13 +84,19 @@ async fn run(
             dump.cancel().await;
             return Err(Status::cancelled("the client is gone"));
         }
-        let (records, messages) =
-            match dump.next().await.map_err(|error| status(QueryError::from(error)))? {
-                None => return Ok(None),
-                Some(DumpPart::Records(records)) => (records.len(), sources.chunks(&records)),
-                Some(DumpPart::Ends(ends)) => (0, sources.ends(&ends)),
-            };
-        for message in messages {
+        let part = dump.next().await.map_err(|error| status(QueryError::from(error)))?;
+        let (records, ends, messages) = match part {
+            None => return Ok(None),
+            Some(DumpPart::Records(records)) => {
+                (records.len(), Vec::new(), sources.chunks(&records))
+            }
+            Some(DumpPart::Ends(ends)) => {
+                let messages = sources.ends(&ends);
+                (0, ends, messages)
+            }
+        };
+        let meanings = ends.iter().flat_map(|end| sources.meanings(end));
+        for message in meanings.chain(messages) {
             if let Err(cut_off) = deliver((parts, place), parcels, message).await {
                 dump.cancel().await;
                 return Err(cut_off);
@@ -166,6 +172,24 @@ impl Sources {
         }
     }
 
+    /// What a source's names mean, in messages of one rank each.
+    fn meanings<'a>(
+        &mut self,
+        end: &'a DumpSourceEnd,
+    ) -> impl Iterator<Item = pb::DumpWorkerResponse> + use<'a> {
+        let number = u32::try_from(self.number(end.source)).unwrap_or(u32::MAX);
+        let ranks = end.meanings.chunk_by(|one, next| one.0 == next.0);
+        let parts = ranks.flat_map(|names| names.chunks(DUMP_MEANINGS_MAX));
+        parts.map(move |names| {
+            let rank = names.first().map_or(0, |&(rank, ..)| rank);
+            let names =
+                names.iter().map(|(_, name, meaning)| convert::name_meaning(*name, meaning));
+            let names = names.collect();
+            let part = pb::DumpMeanings { source_index: number, dp_rank: rank, names };
+            message(pb::dump_worker_response::Part::Meanings(part))
+        })
+    }
+
     fn ends(&mut self, ends: &[DumpSourceEnd]) -> Vec<pb::DumpWorkerResponse> {
         let mut numbered: Vec<_> = ends.iter().map(|end| (self.number(end.source), end)).collect();
         numbered.sort_by_key(|(number, _)| *number);
@@ -176,7 +200,7 @@ impl Sources {
                 copy_mode: end.copy_mode,
                 applied: end.status.applied,
                 past: latest(&end.status.past).to_vec(),
-                main_group: end.status.main_group,
+                learned: (*end.status.learned).clone(),
                 state: end.status.state,
                 incomplete: end.incomplete,
                 ranks: end.ranks.clone(),

@@ -97,7 +97,7 @@ impl Indexer for IndexerService {
     ) -> Reply<pb::RegisterWorkerResponse> {
         let (caller, principal) = (client(&request).map(|at| at.ip()), principal(&request)?);
         let request = request.into_inner();
-        let replace = request.replace;
+        let (replace, take_over) = (request.replace, request.take_over);
         let registration = Registration::try_from(request).map_err(status)?;
         check_worker(&principal, &registration.address())?;
         check_adapters(&principal, &registration)?;
@@ -105,7 +105,9 @@ impl Indexer for IndexerService {
         allowed.map_err(|refused| Status::permission_denied(refused.to_string()))?;
         audit(&principal, "RegisterWorker", &registration.address());
         let ingest = &self.parts.ingest;
-        let registered = if replace {
+        let registered = if take_over {
+            ingest.take_over(registration, replace).await
+        } else if replace {
             ingest.introduce(&registration, false).await
         } else {
             ingest.register(registration).await

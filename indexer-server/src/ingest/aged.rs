@@ -2,7 +2,7 @@
 //! their announcement, so their age is unknown and they are dropped.
 
 use super::{Ingest, IngestError, worker::Worker};
-use crate::partitions::{Dump, DumpError, DumpPart, ResumedSource};
+use crate::partitions::{Dump, DumpError, DumpPart, IndexBatch, ResumedSource};
 use kvasir_engine::normalise::tier_of_medium;
 use kvasir_proto::{
     convert::DumpQuery,
@@ -39,7 +39,8 @@ impl Ingest {
         for ((at, rank, tier), names) in found {
             let Some(ResumedSource { source, status, .. }) = sources.get(at) else { continue };
             let events = vec![KvEvent::Gone { tier, names }];
-            self.writer.submit(source, rank, events, status.clone()).await?;
+            let batch = IndexBatch { rank, events, names: Vec::new() };
+            self.writer.submit(source, batch, status.clone()).await?;
         }
         if blocks > 0 {
             self.metrics.count_aged(blocks);

@@ -1,6 +1,7 @@
 use super::exhausted::RegistrationsExhausted;
 use crate::partitions::{Partition, PartitionError, WriterGone};
 use kvasir_engine::{
+    normalise::ChunkError,
     recover::{PAST_INCARNATIONS_KEPT, PAST_INCARNATIONS_MAX},
     zmtp::EndpointError,
 };
@@ -57,6 +58,22 @@ pub enum IngestError {
         present: String,
         /// As requested.
         requested: String,
+    },
+    /// Another worker follows the socket.
+    #[error(
+        "worker {address} cannot follow {endpoint}: {other} follows it with topic {topic:?}, and both would be credited \
+         with the blocks of one engine. Remove the other worker, register this one with take_over, or give each a topic \
+         of its own"
+    )]
+    SocketInUse {
+        /// The worker.
+        address: WorkerAddress,
+        /// The socket.
+        endpoint: String,
+        /// Topic of the other worker.
+        topic: String,
+        /// The other worker, as far as the caller may know.
+        other: String,
     },
     /// A source of the pool is connected, so its registration can't change.
     #[error(
@@ -120,6 +137,9 @@ pub enum IngestError {
         /// The medium.
         medium: String,
     },
+    /// The sizes of connectors' chunks cannot be used.
+    #[error("connector_chunks: {0}")]
+    Chunks(#[from] ChunkError),
     /// A prompt cannot be sent to a pool.
     #[error("worker_id {:?} is a pool, which serves no requests: record the worker that does", address.worker.as_str())]
     PlacedInPool {
@@ -175,12 +195,14 @@ impl IngestError {
             | Self::Conflict { .. }
             | Self::Disputed { .. }
             | Self::PoolInUse { .. }
+            | Self::SocketInUse { .. }
             | Self::PlacedInPool { .. }
             | Self::CopyMode { .. } => ErrorCode::FailedPrecondition,
             Self::Partition(error) => error.code(),
-            Self::Endpoint { .. } | Self::Medium { .. } | Self::TooManyBlocks(_) => {
-                ErrorCode::InvalidArgument
-            }
+            Self::Endpoint { .. }
+            | Self::Medium { .. }
+            | Self::Chunks(_)
+            | Self::TooManyBlocks(_) => ErrorCode::InvalidArgument,
             Self::TooManyIncarnations { .. } | Self::Exhausted(_) | Self::TooManyPools { .. } => {
                 ErrorCode::ResourceExhausted
             }

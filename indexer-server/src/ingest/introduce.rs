@@ -1,6 +1,6 @@
 //! Workers as their agents and publishers describe them.
 
-use super::{Ingest, IngestError, Registered, link::LinkPlan, worker::Worker};
+use super::{Ingest, IngestError, Registered, worker::Worker};
 use crate::partitions::RegisteredBy;
 use kvasir_proto::{convert::Registration, types::HolderKind};
 use std::sync::Arc;
@@ -32,7 +32,8 @@ impl Ingest {
             return Ok(Registered::Present);
         }
         let (ingest, registration) = (Arc::clone(self), registration.clone());
-        self.run_to_end(async move { ingest.introduce_now(registration, in_order).await }).await
+        self.run_to_end(async move { ingest.introduce_now(registration, in_order, false).await })
+            .await
     }
 
     /// In what the present registration differs from a new one that may replace it; none if it does not. Then the
@@ -66,27 +67,30 @@ impl Ingest {
     }
 
     /// Nothing else is registered or removed meanwhile: the room that a removal makes is the registration's.
-    async fn introduce_now(
+    #[expect(clippy::fn_params_excessive_bools, reason = "two facts about one registration")]
+    pub(super) async fn introduce_now(
         self: &Arc<Self>,
         registration: Registration,
         in_order: bool,
+        take_over: bool,
     ) -> Result<Registered, IngestError> {
         let _control = self.control.lock().await;
         let address = registration.address();
         let Some(present) = self.workers.get(&address).map(|entry| Arc::clone(&entry)) else {
-            return self.register_locked(registration, RegisteredBy::Request).await;
+            return self.register_locked(registration, RegisteredBy::Request, take_over).await;
         };
         let difference = self.difference(&present, &registration, in_order)?;
         let Some((field, before, now)) = difference else { return Ok(Registered::Present) };
         // What would be refused afterwards removes nothing.
-        LinkPlan::all(&registration, &self.config)?;
+        self.displaced(&registration, take_over)?;
         let is_pool = present.kind() == HolderKind::Pool;
         if is_pool && !present.close_if_unconnected().await {
             return Err(IngestError::PoolInUse { address, field, present: before, requested: now });
         }
         self.remove_locked(&address).await?;
         tracing::info!(worker = %address, field, before, now, "the registration changed: the worker's blocks were dropped");
-        let registered = self.register_locked(registration, RegisteredBy::Request).await?;
+        let registered =
+            self.register_locked(registration, RegisteredBy::Request, take_over).await?;
         if let Some(replacing) = self.workers.get(&address).filter(|_| !is_pool) {
             replacing.mark_replacement();
         }

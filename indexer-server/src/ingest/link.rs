@@ -1,24 +1,28 @@
 //! One engine endpoint: a task that runs `kvasir-engine`'s link and forwards its commands to the writer.
 
-use super::{IngestConfig, IngestError, IngestMetrics};
-use crate::partitions::{IndexedSource, Origin, Writer, WriterGone};
+use super::{
+    IngestConfig, IngestError, IngestMetrics, presence::PresenceTracker, subscription::Subscription,
+};
+use crate::partitions::{IndexBatch, IndexedSource, Origin, Writer, WriterGone};
 use futures::FutureExt;
 use kvasir_engine::{
     expiry::Expired,
-    link::{self, Common, LinkConfig, REPLAY_REPLY_TIMEOUT, SourceCommand},
-    normalise::{DropKind, Drops, NormaliserConfig, tier_of_medium},
+    link::{self, Common, LinkConfig, REPLAY_REPLY_TIMEOUT, Resume, SourceCommand},
+    normalise::{DropKind, Drops, NormaliserConfig, StatedBlockSize, chunk_sizes, tier_of_medium},
     sequence::SequencerConfig,
     zmtp::{Attach, Endpoint, EndpointError, Limits},
 };
 use kvasir_index::Index;
 use kvasir_proto::{
     convert::{EndpointSpec, Registration},
-    types::{BatchOutcome, DpRank, KvEvent, SourceState, SourceStatus},
+    types::{BatchOutcome, DpRank, KvEvent, Reason, SourceState, SourceStatus, StateReason},
 };
 use prometheus_client::metrics::counter::Counter;
 use std::{
+    collections::BTreeSet,
     hash::{DefaultHasher, Hash, Hasher},
     panic::AssertUnwindSafe,
+    sync::Arc,
     time::Duration,
 };
 use tokio::{join, select, sync::mpsc, time::sleep};
@@ -39,6 +43,8 @@ pub(super) struct LinkPlan {
     pub(super) name: String,
     /// Rank of batches that name none.
     pub(super) rank: DpRank,
+    /// Socket and topic of the link, and whether the engine behind them was seen.
+    pub(super) subscription: Subscription,
     config: LinkConfig,
 }
 
@@ -75,11 +81,14 @@ impl LinkPlan {
             engine: registration.engine,
             block_size: registration.block_size,
             default_rank: spec.rank,
-            lora_names: registration.lora_names.clone().into_iter().collect(),
+            lora_names: Arc::new(registration.lora_names.clone().into_iter().collect()),
             medium_ttls: registration.medium_ttls.clone().into_iter().collect(),
             // A pool's stream goes to every shard, and its numbers are its own: an agent publishes it.
             has_pool: false,
+            copy_mode: registration.copy_mode,
+            connector_chunks: registration.connector_chunks.clone().into_iter().collect(),
         };
+        let subscription = Subscription::new(&attach, spec, Arc::default());
         let config = LinkConfig {
             attach,
             replay,
@@ -89,7 +98,7 @@ impl LinkPlan {
             sequencing,
             zmtp: Limits::default(),
         };
-        Self { name: spec.endpoint.clone(), rank: spec.rank, config }
+        Self { name: spec.endpoint.clone(), rank: spec.rank, subscription, config }
     }
 }
 
@@ -98,6 +107,12 @@ impl LinkPlan {
 pub struct Sockets {
     attach: Attach,
     replay: Option<Endpoint>,
+}
+
+impl Sockets {
+    pub(super) const fn attach(&self) -> &Attach {
+        &self.attach
+    }
 }
 
 /// Checks that all endpoints of a registration can be used, and its media are known, without
@@ -110,6 +125,7 @@ pub fn check_endpoints(registration: &Registration) -> Result<Vec<Sockets>, Inge
     if let Some(medium) = registration.medium_ttls.keys().find(is_unknown) {
         return Err(IngestError::Medium { medium: medium.clone() });
     }
+    chunk_sizes(&registration.connector_chunks)?;
     let endpoints = registration.endpoints.iter().enumerate();
     let sockets = endpoints.map(|(index, spec)| {
         parse_sockets(spec).map_err(|(field, error)| IngestError::Endpoint {
@@ -131,7 +147,7 @@ pub(super) struct Link {
     name: String,
     config: LinkConfig,
     /// Where to resume after a checkpoint.
-    resume: Option<SourceStatus>,
+    resume: Option<Resume>,
     sink: IndexSink,
 }
 
@@ -144,17 +160,21 @@ struct IndexSink {
     unmatchable: Counter,
     /// As last reported to the index.
     status: SourceStatus,
+    presence: PresenceTracker,
     /// State and connection in the last line of the log.
     logged: Option<(SourceState, bool)>,
     together: Option<Together>,
     block_size: u32,
     warned_of_block_size: bool,
+    /// Why the source is not exact, since its last clear.
+    reasons: Vec<StateReason>,
+    /// Ranks of its batches since then.
+    ranks: BTreeSet<DpRank>,
 }
 
 /// Small batches that are submitted as one, with the status after the last.
 struct Together {
-    rank: DpRank,
-    events: Vec<KvEvent>,
+    batch: IndexBatch,
     operations: usize,
 }
 
@@ -164,19 +184,23 @@ impl Link {
         (writer, origin, metrics): (Writer, Origin, IngestMetrics),
         source: IndexedSource,
         plan: LinkPlan,
-        resume: Option<SourceStatus>,
+        resume: Option<Resume>,
     ) -> Self {
+        let status = resume.as_ref().map(|resume| &resume.status);
         let sink = IndexSink {
             source,
             writer,
             origin,
             unmatchable: metrics.unmatchable_blocks.clone(),
             metrics,
-            status: resume.clone().unwrap_or_default(),
+            presence: PresenceTracker::new(plan.subscription.presence, status),
+            status: status.cloned().unwrap_or_default(),
             logged: None,
             together: None,
             block_size: plan.config.normaliser.block_size,
             warned_of_block_size: false,
+            reasons: status.map_or_else(Vec::new, resumed_reasons),
+            ranks: BTreeSet::new(),
         };
         Self { name: plan.name, config: plan.config, resume, sink }
     }
@@ -219,6 +243,17 @@ impl Link {
     }
 }
 
+/// Why a source is not exact that resumes from this status.
+fn resumed_reasons(resume: &SourceStatus) -> Vec<StateReason> {
+    let mut reasons = resume.reasons.to_vec();
+    if resume.learned.forgot_names {
+        let (reason, example) = (Reason::ForgottenNames, Arc::default());
+        let seen = StateReason { reason, count: 1, example, since: Duration::ZERO };
+        StateReason::note(&mut reasons, seen);
+    }
+    reasons
+}
+
 impl IndexSink {
     /// Forwards commands until the link has ended and its queue is empty.
     async fn forward(
@@ -237,23 +272,25 @@ impl IndexSink {
 
     /// Submits the batches collected so far.
     async fn submit_pending(&mut self) -> Result<(), WriterGone> {
-        let Some(Together { rank, events, .. }) = self.together.take() else { return Ok(()) };
-        self.writer.submit(&self.source, rank, events, self.status.clone()).await
+        let Some(Together { batch, .. }) = self.together.take() else { return Ok(()) };
+        self.writer.submit(&self.source, batch, self.status.clone()).await
     }
 
     /// Adds a batch to those collected so far, and submits these when they are many.
-    async fn add(&mut self, rank: DpRank, mut events: Vec<KvEvent>) -> Result<(), WriterGone> {
-        let added = events.iter().map(KvEvent::operations).sum::<usize>();
-        let fits = |at: &Together| at.rank == rank && at.operations + added <= TOGETHER_MAX;
+    async fn add(&mut self, mut batch: IndexBatch) -> Result<(), WriterGone> {
+        let added = batch.events.iter().map(KvEvent::operations).sum::<usize>();
+        let fits =
+            |at: &Together| at.batch.rank == batch.rank && at.operations + added <= TOGETHER_MAX;
         if !self.together.as_ref().is_some_and(fits) {
             self.submit_pending().await?;
         }
         match &mut self.together {
             Some(together) => {
-                together.events.append(&mut events);
+                together.batch.events.append(&mut batch.events);
+                together.batch.names.append(&mut batch.names);
                 together.operations += added;
             }
-            None => self.together = Some(Together { rank, events, operations: added }),
+            None => self.together = Some(Together { batch, operations: added }),
         }
         Ok(())
     }
@@ -264,43 +301,24 @@ impl IndexSink {
         }
         let source = &self.source;
         match command {
-            SourceCommand::Apply {
-                cursor,
-                rank,
-                events,
-                drops,
-                unmatchable_blocks,
-                main_group,
-                pool_events: _,
-            } => {
-                self.metrics.count_received(events.iter().map(KvEvent::operations).sum(), &drops);
-                self.metrics.count_batches(BatchOutcome::Applied, 1);
-                self.unmatchable.inc_by(unmatchable_blocks);
-                self.warn_of_block_size(&drops);
-                self.add(rank, events).await?;
-                self.status.applied = Some(cursor);
-                self.status.main_group = main_group;
-                if drops.iter().any(|(reason, _)| reason.kind() == DropKind::Rejected) {
-                    self.submit_pending().await?;
-                    self.writer.mark_incomplete(&self.source).await?;
-                    if self.logged.is_none_or(|(state, _)| state < SourceState::Partial) {
-                        self.log_state().await?;
-                    }
-                }
-                Ok(())
-            }
+            command @ SourceCommand::Apply { .. } => self.take_batch(command).await,
             SourceCommand::Expire(Expired { rank, event, early }) => {
                 let blocks = event.operations() as u64;
                 self.metrics.count_expired(blocks, early);
-                self.writer.submit(source, rank, vec![event], self.status.clone()).await
+                let batch = IndexBatch { rank, events: vec![event], names: Vec::new() };
+                self.writer.submit(source, batch, self.status.clone()).await
             }
             // Never asked for: see `has_pool`.
             SourceCommand::ExpireInPool(_) => Ok(()),
-            SourceCommand::Clear | SourceCommand::Expired => {
+            ref command @ (SourceCommand::Clear | SourceCommand::Expired) => {
+                self.presence.note_cleared(*command == SourceCommand::Expired);
                 self.status.state = self.status.state.max(SourceState::CatchingUp);
                 self.status.applied = None;
                 self.status.head = None;
-                self.status.main_group = None;
+                self.status.learned = Arc::default();
+                self.reasons.clear();
+                self.ranks.clear();
+                self.status.reasons = Arc::default();
                 self.writer.clear(source, self.status.clone()).await
             }
             SourceCommand::ClearLost => {
@@ -324,15 +342,69 @@ impl IndexSink {
                 self.metrics.count_excess(excess, connections);
                 Ok(())
             }
+            SourceCommand::Unreachable => {
+                self.presence.note_unreachable();
+                Ok(())
+            }
             SourceCommand::Status(status) => {
                 self.set_status(status.by_clock(|at| self.origin.since(at))).await
             }
         }
     }
 
+    async fn take_batch(&mut self, command: SourceCommand) -> Result<(), WriterGone> {
+        let SourceCommand::Apply {
+            cursor,
+            rank,
+            events,
+            drops,
+            unmatchable_blocks,
+            reasons,
+            names,
+            learned,
+            pool_events: _,
+        } = command
+        else {
+            return Ok(());
+        };
+        self.metrics.count_received(events.iter().map(KvEvent::operations).sum(), &drops);
+        self.metrics.count_batches(BatchOutcome::Applied, 1);
+        self.unmatchable.inc_by(unmatchable_blocks);
+        self.warn_of_block_size(&drops);
+        self.ranks.insert(rank);
+        if events.contains(&KvEvent::Cleared) && self.is_only_rank(rank).await? {
+            self.reasons.clear();
+            self.status.reasons = Arc::default();
+        }
+        self.add(IndexBatch { rank, events, names }).await?;
+        self.presence.note_applied(&cursor);
+        self.status.applied = Some(cursor);
+        self.status.learned = learned;
+        self.note_reasons(reasons);
+        if drops.iter().any(|(reason, _)| reason.kind() == DropKind::Rejected) {
+            self.submit_pending().await?;
+            self.writer.mark_incomplete(&self.source).await?;
+            if self.logged.is_none_or(|(state, _)| state < SourceState::Partial) {
+                self.log_state().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the source feeds no other rank. Ranks of batches before a restart are known to the index only.
+    async fn is_only_rank(&self, rank: DpRank) -> Result<bool, WriterGone> {
+        if self.ranks.len() > 1 {
+            return Ok(false);
+        }
+        let id = self.source.id();
+        let ask = move |index: &mut Index| index.feeds_only(id, rank);
+        self.writer.change(self.source.shard(), ask).await
+    }
+
     async fn set_status(&mut self, status: SourceStatus) -> Result<(), WriterGone> {
         self.metrics.count_state(self.status.state, status.state);
-        self.status = status;
+        self.presence.note_status(&status);
+        self.status = SourceStatus { reasons: self.reasons.as_slice().into(), ..status };
         self.writer.set_status(&self.source, self.status.clone()).await?;
         if self.logged != Some((self.status.state, self.status.connected)) {
             self.log_state().await?;
@@ -353,19 +425,55 @@ impl IndexSink {
         Ok(())
     }
 
+    /// Notes why the source is not exact, and logs each reason once.
+    fn note_reasons(&mut self, reasons: Vec<(Reason, u64, String)>) {
+        if reasons.is_empty() {
+            return;
+        }
+        let since = self.origin.elapsed();
+        for (reason, count, example) in reasons {
+            self.metrics.count_reason(reason, count);
+            let seen = StateReason { reason, count, example: example.as_str().into(), since };
+            if StateReason::note(&mut self.reasons, seen) {
+                let may_be = reason.direction();
+                tracing::warn!(%reason, example, ?may_be, "the source is not exact");
+            }
+        }
+        self.status.reasons = self.reasons.as_slice().into();
+    }
+
     /// Warns once that the engine's block size differs from the registration.
     fn warn_of_block_size(&mut self, drops: &Drops) {
-        let Some(stated) = drops.stated_block_size().filter(|_| !self.warned_of_block_size) else {
-            return;
-        };
+        let stated = drops.stated_block_size().filter(|_| !self.warned_of_block_size);
+        let Some(size) = stated else { return };
         self.warned_of_block_size = true;
-        let registered = self.block_size;
-        tracing::warn!(
-            stated,
-            registered,
-            "the engine's block size differs from the registration: all blocks are rejected; register the worker \
-             with the engine's block-size"
-        );
+        let StatedBlockSize { tokens: stated, medium } = size;
+        let (stated, registered) = (*stated, self.block_size);
+        if size.is_of_device() {
+            tracing::warn!(
+                stated,
+                registered,
+                %medium,
+                "the block size in the engine's events differs from the registration: these blocks are rejected; \
+                 register the worker with the engine's block-size"
+            );
+        } else if let Some(blocks) = size.chunk_blocks(registered) {
+            tracing::warn!(
+                stated,
+                registered,
+                %medium,
+                "blocks on this medium are rejected: a connector announces chunks of several blocks there; register the \
+                 worker with connector-chunk.{medium}={blocks}, and keep the block-size of the engine's own blocks"
+            );
+        } else {
+            tracing::warn!(
+                stated,
+                registered,
+                %medium,
+                "blocks on this medium are rejected: a connector announces chunks of another size than the engine's blocks, \
+                 which connector-chunk cannot state; keep the block-size of the engine's own blocks"
+            );
+        }
     }
 
     /// Batches were lost: images from now on must show it, though the link reports its state only later.
@@ -378,6 +486,8 @@ impl IndexSink {
     /// Drops all that is known of the source.
     async fn reset(&mut self) -> Result<(), WriterGone> {
         self.together = None;
+        self.reasons.clear();
+        self.ranks.clear();
         self.status = SourceStatus::default();
         self.writer.clear(&self.source, self.status.clone()).await
     }

@@ -5,7 +5,7 @@ use kvasir_engine::{
     recover::Ask,
     zmtp::Excess,
 };
-use kvasir_proto::types::{BatchOutcome, SourceState};
+use kvasir_proto::types::{BatchOutcome, Reason, SourceState};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
@@ -65,6 +65,13 @@ pub struct ExpiryLabels {
     pub reason: &'static str,
 }
 
+/// Why a source is worse than exact.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ReasonLabels {
+    /// As in `SourceInfo.reasons`, in small letters.
+    pub reason: &'static str,
+}
+
 /// Why a publisher's batch was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RefusalLabels {
@@ -85,8 +92,8 @@ pub struct Count {
     pub count: u64,
 }
 
-const BATCH_OUTCOMES: [&str; 6] =
-    ["received", "applied", "duplicate", "stale", "undecodable", "lost"];
+const BATCH_OUTCOMES: [&str; 7] =
+    ["received", "applied", "duplicate", "stale", "undecodable", "lost", "other_topic"];
 
 /// Metrics of all sources together.
 #[derive(Debug, Clone)]
@@ -100,6 +107,8 @@ pub struct IngestMetrics {
     batches_applied: Counter,
     /// Gaps in engines' streams.
     pub gaps: Family<GapLabels, Counter>,
+    /// What makes sources worse than exact: operations, events or blocks.
+    pub reasons: Family<ReasonLabels, Counter>,
     /// Rounds of replay.
     pub replays: Family<ReplayLabels, Counter>,
     /// Connections to engines that were closed because these went beyond a limit.
@@ -141,6 +150,7 @@ impl IngestMetrics {
             gaps: Family::default(),
             replays: Family::default(),
             excesses: Family::default(),
+            reasons: Family::default(),
             refusals: Family::default(),
             asks: Family::default(),
             dump_records: Counter::default(),
@@ -160,6 +170,11 @@ impl IngestMetrics {
             "gaps",
             "Gaps in engines' streams: opened, then healed by a replay or lost for good",
             metrics.gaps.clone(),
+        );
+        registry.register(
+            "source_reasons",
+            "What makes sources worse than exact (operations, events or blocks), by reason, as ListWorkers has it",
+            metrics.reasons.clone(),
         );
         registry.register(
             "replays",
@@ -252,6 +267,7 @@ impl IngestMetrics {
             BatchOutcome::Stale => "stale",
             BatchOutcome::Undecodable => "undecodable",
             BatchOutcome::Lost => "lost",
+            BatchOutcome::OtherTopic => "other_topic",
         };
         self.batches.get_or_create(&BatchLabels { outcome }).inc_by(batches);
     }
@@ -263,6 +279,11 @@ impl IngestMetrics {
         for (reason, count) in drops.iter() {
             self.operations.add(reason.kind().as_str(), reason.as_str(), count);
         }
+    }
+
+    /// Counts what makes a source worse than exact.
+    pub(super) fn count_reason(&self, reason: Reason, count: u64) {
+        self.reasons.get_or_create(&ReasonLabels { reason: reason.as_str() }).inc_by(count);
     }
 
     /// Counts what a change of state says about gaps.

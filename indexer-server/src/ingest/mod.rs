@@ -4,6 +4,7 @@
 
 mod aged;
 mod answer;
+mod claim;
 mod config;
 mod error;
 mod exhausted;
@@ -16,18 +17,22 @@ mod metrics;
 mod ownership;
 mod placement;
 mod pools;
+mod presence;
 mod push_source;
 mod rank_states;
 mod registry;
 mod resume;
 mod session;
 mod sharding;
+mod sockets;
+mod subscription;
 #[cfg(test)]
 mod testing;
 mod turns;
 mod worker;
 
 pub use answer::{BatchAnswer, PendingAnswer, Refusal};
+pub use claim::check_sockets;
 pub use config::IngestConfig;
 pub use error::IngestError;
 pub use exhausted::{RegistrationsExhausted, Scarce};

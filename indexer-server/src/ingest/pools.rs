@@ -1,6 +1,7 @@
-//! Pools among the registered workers: what the index has to know of them, and when a source of one is given up.
+//! Pools among the registered workers: what the index has to know of them and of connectors' chunks, and when a source of a pool is given up.
 
 use super::{Ingest, IngestError, push_source::Command, worker::Publishers, worker::Worker};
+use kvasir_engine::normalise::chunk_sizes;
 use kvasir_proto::{
     convert::{Registration, WorkerAddress},
     types::HolderKind,
@@ -10,25 +11,36 @@ use std::{sync::Arc, time::Duration};
 /// For a source that does not expire: longer than a server runs.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
 
+/// Whether the index needs to know nothing of a worker but its blocks.
+fn has_no_role(registration: &Registration) -> bool {
+    let Registration { kind, pools, connector_chunks, .. } = registration;
+    *kind == HolderKind::Worker && pools.is_empty() && connector_chunks.is_empty()
+}
+
 impl Ingest {
-    /// Tells the index that a worker is a pool, or which ones it reads, before anything feeds it.
+    /// Sets in the index whether a worker is a pool, which pools it reads, and the sizes of its connector's chunks, before
+    /// anything feeds the worker.
     pub(super) async fn set_roles(&self, worker: &Arc<Worker>) -> Result<(), IngestError> {
-        let Registration { kind, pools, worker: id, .. } = &worker.registration;
-        if *kind == HolderKind::Worker && pools.is_empty() {
+        let Registration { kind, pools, worker: id, connector_chunks, .. } = &worker.registration;
+        if has_no_role(&worker.registration) {
             return Ok(());
         }
+        let chunks = chunk_sizes(connector_chunks)?;
         let (kind, pools, id) = (*kind, pools.clone(), id.clone());
         let shard = worker.partition.shard_of(worker.id());
         let set = move |index: &mut kvasir_index::Index| match kind {
             HolderKind::Pool => index.set_pool(&id),
-            HolderKind::Worker => index.set_reads(&id, &pools),
+            HolderKind::Worker => {
+                index.set_reads(&id, &pools);
+                index.set_chunks(&id, chunks);
+            }
         };
         Ok(self.writer.change(shard, set).await?)
     }
 
     /// The worker is gone.
     pub(super) async fn forget_roles(&self, worker: &Worker) -> Result<(), IngestError> {
-        if worker.kind() == HolderKind::Worker && worker.registration.pools.is_empty() {
+        if has_no_role(&worker.registration) {
             return Ok(());
         }
         let (shard, id) = (worker.partition.shard_of(worker.id()), worker.id().clone());

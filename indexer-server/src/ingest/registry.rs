@@ -4,12 +4,13 @@ use super::{
     link::{Link, LinkPlan},
     local::LocalIndexers,
     ownership::Ownership,
+    sockets::SocketIndex,
     turns::Turns,
     worker::{Links, Room, Worker},
 };
 use crate::partitions::{Origin, Partitions, RegisteredBy, ResumedSource, Speculation, Writer};
 use dashmap::DashMap;
-use kvasir_engine::link::Common;
+use kvasir_engine::link::{Common, Resume};
 use kvasir_process::shares::SharedLimit;
 use kvasir_proto::{
     convert::{ListQuery, Registration, WorkerAddress},
@@ -44,9 +45,11 @@ pub struct Ingest {
     /// Held while the set of workers changes: registrations and removals are rare and atomic.
     pub(super) control: Mutex<()>,
     pub(super) links: Common,
+    /// Workers by their sockets; changes under `control`.
+    pub(super) sockets: SocketIndex,
     workers_limit: SharedLimit,
     /// Sockets of endpoints.
-    sockets: SharedLimit,
+    sockets_limit: SharedLimit,
     registration_bytes: SharedLimit,
     /// Agents to ask for what streams lack.
     pub(super) local_indexers: Option<Arc<dyn LocalIndexers>>,
@@ -80,7 +83,7 @@ impl Ingest {
         let turns = Arc::new(Turns::new(config.dump_concurrency, origin));
         let ownership = Ownership::new(config.shard.clone());
         let shared = |max| SharedLimit::new(max, partitions.config().tenant_share);
-        let (workers_limit, sockets) = (shared(WORKERS_MAX), shared(ENDPOINT_SOCKETS_MAX));
+        let (workers_limit, sockets_limit) = (shared(WORKERS_MAX), shared(ENDPOINT_SOCKETS_MAX));
         let registration_bytes = shared(REGISTRATIONS_BYTES_MAX);
         Self {
             config,
@@ -95,8 +98,9 @@ impl Ingest {
             input_paused: AtomicBool::new(false),
             control: Mutex::default(),
             links,
+            sockets: SocketIndex::default(),
             workers_limit,
-            sockets,
+            sockets_limit,
             registration_bytes,
             local_indexers: None,
             turns,
@@ -115,8 +119,8 @@ impl Ingest {
     #[must_use]
     pub fn limited(self, sockets_max: usize) -> Self {
         let sockets_max = sockets_max.min(ENDPOINT_SOCKETS_MAX);
-        let sockets = SharedLimit::new(sockets_max, self.partitions.config().tenant_share);
-        Self { sockets, ..self }
+        let sockets_limit = SharedLimit::new(sockets_max, self.partitions.config().tenant_share);
+        Self { sockets_limit, ..self }
     }
 
     /// Pauses the input while workers cannot reach the server for reasons that are not theirs: the broker is
@@ -193,7 +197,28 @@ impl Ingest {
         self.add(registration, RegisteredBy::Request).await
     }
 
-    /// The same for a worker of the configuration.
+    /// [Registers](Self::register) a worker, or [introduces](Self::introduce) it (`replace`), and removes other workers of
+    /// its tenant from its sockets.
+    ///
+    /// # Errors
+    /// As these.
+    pub async fn take_over(
+        self: &Arc<Self>,
+        registration: Registration,
+        replace: bool,
+    ) -> Result<Registered, IngestError> {
+        let ingest = Arc::clone(self);
+        let change = async move {
+            if replace {
+                return ingest.introduce_now(registration, false, true).await;
+            }
+            let _control = ingest.control.lock().await;
+            ingest.register_locked(registration, RegisteredBy::Request, true).await
+        };
+        self.run_to_end(change).await
+    }
+
+    /// [`register`](Self::register) for a worker of the configuration.
     ///
     /// # Errors
     /// As [`register`](Self::register).
@@ -240,14 +265,15 @@ impl Ingest {
         by: RegisteredBy,
     ) -> Result<Registered, IngestError> {
         let _control = self.control.lock().await;
-        self.register_locked(registration, by).await
+        self.register_locked(registration, by, false).await
     }
 
-    /// Registers a worker. The caller holds `control`.
+    /// Registers a worker; see [`displaced`](Self::displaced) for `take_over`. The caller holds `control`.
     pub(super) async fn register_locked(
         self: &Arc<Self>,
         registration: Registration,
         by: RegisteredBy,
+        take_over: bool,
     ) -> Result<Registered, IngestError> {
         let address = registration.address();
         if let Some(present) = self.workers.get(&address).map(|entry| Arc::clone(&entry)) {
@@ -256,6 +282,9 @@ impl Ingest {
             present.merge_registered_by(by);
             return Ok(same);
         }
+        self.check_owned(&registration)?;
+        let displaced = self.displaced(&registration, take_over)?;
+        self.displace(displaced, &address).await?;
         let (worker, plans) = self.admit(registration, by)?;
         let worker = Arc::new(worker);
         self.set_roles(&worker).await?;
@@ -288,7 +317,8 @@ impl Ingest {
             return Err(IngestError::TooManyPools { key: registration.partition });
         }
         let cancel = self.cancel.child_token();
-        Ok((Worker::new(registration, by, partition, cancel, room), plans))
+        let worker = Worker::new(registration, by, partition, cancel, room);
+        Ok((worker.subscribed(plans.iter().map(|plan| plan.subscription.clone()).collect()), plans))
     }
 
     fn take_room(&self, of: &Registration) -> Result<Room, IngestError> {
@@ -303,7 +333,7 @@ impl Ingest {
         let sockets = of.endpoints.iter().map(|at| 1 + usize::from(at.replay.is_some())).sum();
         Ok([
             take(&self.workers_limit, Scarce::Workers, 1)?,
-            take(&self.sockets, Scarce::Sockets, sockets)?,
+            take(&self.sockets_limit, Scarce::Sockets, sockets)?,
             take(&self.registration_bytes, Scarce::Bytes, of.bytes())?,
         ])
     }
@@ -323,14 +353,20 @@ impl Ingest {
             let at = resumed.iter().position(|source| source.name == plan.name);
             if let Some(at) = at {
                 let resumed = resumed.swap_remove(at);
+                if resumed.status.applied.is_none() {
+                    self.writer.presume_rank(&resumed.source, plan.rank).await?;
+                }
                 links.sources.push(resumed.source.clone());
-                ready.push(Link::new(applied_to(), resumed.source, plan, Some(resumed.status)));
+                let (names, ranks) = (resumed.names, resumed.source.ranks());
+                let resume = Resume { status: resumed.status, names, ranks };
+                ready.push(Link::new(applied_to(), resumed.source, plan, Some(resume)));
                 continue;
             }
             let named = (plan.name.as_str(), worker.registration.copy_mode);
             let writer = &self.writer;
             let added =
                 writer.add_source(&worker.partition, worker.id(), named, plan.rank).await??;
+            writer.presume_rank(&added, plan.rank).await?;
             links.sources.push(added.clone());
             ready.push(Link::new(applied_to(), added, plan, None));
         }
@@ -370,6 +406,7 @@ impl Ingest {
             self.check_shard(&address.worker)?;
             return Err(IngestError::UnknownWorker { address: address.clone() });
         };
+        self.sockets.remove(&worker);
         worker.partition.note_removed(worker.kind());
         self.count_workers();
         let removed = self.detach(&worker).await?;
@@ -400,6 +437,7 @@ impl Ingest {
     /// Makes a worker known. The caller holds `control`.
     pub(super) fn enter(&self, address: WorkerAddress, worker: Arc<Worker>) {
         worker.partition.note_registered(worker.kind());
+        self.sockets.add(&worker);
         self.workers.insert(address, worker);
         self.count_workers();
     }

@@ -38,6 +38,11 @@ impl Ingest {
         if self.workers.contains_key(&address) {
             return Ok(None);
         }
+        // An older server may have had both, or the other worker is newer.
+        let rival = self.displaced(&registration, false)?.pop();
+        if let Some(rival) = rival {
+            return Err(rival.refusal(&registration));
+        }
         let (worker, plans) = self.admit(registration, registered_by)?;
         sources.extend(plans.iter().map(|plan| plan.name.clone()));
         sources.sort_unstable();

@@ -1,4 +1,4 @@
-use super::{IngestError, push_source::PushSource};
+use super::{IngestError, push_source::PushSource, subscription::Subscription};
 use crate::partitions::{IndexedSource, Origin, Partition, RegisteredBy};
 use crossbeam_utils::atomic::AtomicCell;
 use kvasir_process::shares::TakenShare;
@@ -31,6 +31,8 @@ pub(super) struct Worker {
     pub(super) cancel: CancellationToken,
     pub(super) links: Mutex<Links>,
     pub(super) publishers: Mutex<Publishers>,
+    /// The sockets of its endpoints.
+    pub(super) subscriptions: Vec<Subscription>,
     registered_by: AtomicCell<RegisteredBy>,
     /// Names of its sources while its blocks are being restored.
     awaited_sources: Vec<String>,
@@ -81,6 +83,7 @@ impl Worker {
             cancel,
             links: Mutex::new(Links { _room: Some(room), ..Links::default() }),
             publishers: Mutex::default(),
+            subscriptions: Vec::new(),
             registered_by: AtomicCell::new(registered_by),
             awaited_sources: Vec::new(),
             alive_at_ms: AtomicU64::new(0),
@@ -96,6 +99,11 @@ impl Worker {
         Self { awaited_sources: sources, ..self }
     }
 
+    /// The same, with the sockets of its endpoints.
+    pub(super) fn subscribed(self, subscriptions: Vec<Subscription>) -> Self {
+        Self { subscriptions, ..self }
+    }
+
     /// Its known sources while they may not be in the index yet; none once it is open.
     pub(super) fn awaited_sources(&self) -> &[String] {
         if self.is_open() { &[] } else { &self.awaited_sources }
@@ -106,10 +114,14 @@ impl Worker {
         self.registered_by.load()
     }
 
-    /// It was registered again, in the same way. A request takes precedence over the configuration.
+    /// It was registered again, in the same way. A request takes precedence over the configuration, and states that the
+    /// engine is still at its sockets.
     pub(super) fn merge_registered_by(&self, by: RegisteredBy) {
         match by {
-            RegisteredBy::Request => self.registered_by.store(by),
+            RegisteredBy::Request => {
+                self.subscriptions.iter().for_each(Subscription::renew);
+                self.registered_by.store(by);
+            }
             RegisteredBy::Configuration => {
                 // It fails for a requested one, which stays so.
                 let unknown = RegisteredBy::Unknown;

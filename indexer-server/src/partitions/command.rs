@@ -4,7 +4,9 @@ use super::{
     metrics::{NO_ROOM_FOR_RANKS, TOO_MANY_RANKS, UNKNOWN_SOURCE},
 };
 use kvasir_index::{Index, IndexError, SourceId};
-use kvasir_proto::types::{BlockCounts, BlockName, BlockOutcome, DpRank, KvEvent, SourceStatus};
+use kvasir_proto::types::{
+    BlockCounts, BlockName, BlockOutcome, DpRank, KvEvent, NameChange, SourceStatus,
+};
 use std::{borrow::Cow, mem, sync::Arc, vec};
 use tokio::{sync::oneshot, time::Instant};
 
@@ -103,11 +105,23 @@ pub struct Applied {
     pub refused: Option<(IndexError, u64)>,
 }
 
+/// One batch of a source, or several.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct IndexBatch {
+    /// The rank that holds the blocks.
+    pub rank: DpRank,
+    /// What is announced of them, in order.
+    pub events: Vec<KvEvent>,
+    /// New meanings of names, in order.
+    pub names: Vec<NameChange>,
+}
+
 /// The events of one batch, then the status of their source.
 pub(super) struct Apply {
     source: SourceId,
     rank: DpRank,
     events: vec::IntoIter<KvEvent>,
+    names: vec::IntoIter<NameChange>,
     /// Operations of the first of them that are done.
     taken: usize,
     /// Blocks that the clear under way has dropped so far.
@@ -121,8 +135,8 @@ pub(super) struct Apply {
 
 impl Apply {
     pub(super) fn new(
-        (source, rank): (SourceId, DpRank),
-        events: Vec<KvEvent>,
+        source: SourceId,
+        IndexBatch { rank, events, names }: IndexBatch,
         status: SourceStatus,
         reply: Option<oneshot::Sender<Applied>>,
     ) -> Self {
@@ -130,6 +144,7 @@ impl Apply {
             source,
             rank,
             events: events.into_iter(),
+            names: names.into_iter(),
             taken: 0,
             cleared: 0,
             begun: false,
@@ -140,6 +155,8 @@ impl Apply {
     }
 
     fn step(&mut self, index: &mut Index, budget: &mut usize) -> bool {
+        // Also a batch without events names its rank. If the rank is refused, so is each event.
+        let _refused = index.name_rank(self.source, self.rank);
         while let Some(event) = self.events.as_slice().first() {
             if *budget == 0 {
                 return false;
@@ -152,7 +169,7 @@ impl Apply {
             let operations = event.operations() - self.taken;
             let now = operations.min(*budget);
             let outcome = match event {
-                KvEvent::Cleared => match self.clear(index, *budget) {
+                KvEvent::Cleared | KvEvent::ClearedTier(_) => match self.clear(index, *budget) {
                     Ok(None) => {
                         *budget = 0;
                         return false;
@@ -181,6 +198,15 @@ impl Apply {
                 self.taken = 0;
             }
         }
+        while !self.names.as_slice().is_empty() {
+            if *budget == 0 {
+                return false;
+            }
+            self.begun = true;
+            let part: Vec<NameChange> = self.names.by_ref().take(*budget).collect();
+            index.change_meanings(self.source, &part);
+            *budget -= part.len();
+        }
         index.end_change(self.source);
         index.set_status(self.source, self.status.clone());
         true
@@ -192,7 +218,12 @@ impl Apply {
         index: &mut Index,
         budget: usize,
     ) -> Result<Option<BlockCounts>, IndexError> {
-        let step = index.clear_source(self.source, Some(self.rank), budget)?;
+        let step = match self.events.as_slice().first() {
+            Some(&KvEvent::ClearedTier(tier)) => {
+                index.clear_tier(self.source, self.rank, tier, budget)?
+            }
+            _ => index.clear_source(self.source, Some(self.rank), budget)?,
+        };
         self.cleared += step.removed;
         Ok(step.done.then(|| clear_counts(mem::take(&mut self.cleared))))
     }
@@ -222,6 +253,7 @@ fn piece(event: &KvEvent, from: usize, count: usize) -> Cow<'_, KvEvent> {
         KvEvent::Removed { tier, names } => KvEvent::Removed { tier: *tier, names: part(names) },
         KvEvent::Gone { tier, names } => KvEvent::Gone { tier: *tier, names: part(names) },
         KvEvent::Cleared => KvEvent::Cleared,
+        KvEvent::ClearedTier(tier) => KvEvent::ClearedTier(*tier),
     })
 }
 
@@ -279,7 +311,10 @@ impl Sweep {
         *budget = budget.saturating_sub(cost);
         match &self.kind {
             SweepKind::Source if step.done => index.remove_source(self.source)?,
-            SweepKind::All(then) if step.done => index.set_status(self.source, then.clone()),
+            SweepKind::All(then) if step.done => {
+                index.clear_meanings(self.source);
+                index.set_status(self.source, then.clone());
+            }
             SweepKind::All(_) | SweepKind::Suspects | SweepKind::Source => {}
         }
         Ok(step.done)

@@ -37,7 +37,8 @@ fn run(index: &mut Index, work: &mut Work) -> usize {
 }
 
 fn apply(source: SourceId, events: Vec<KvEvent>) -> Work {
-    Work::Apply(Apply::new((source, 0), events, status(), None))
+    let batch = IndexBatch { rank: 0, events, names: Vec::new() };
+    Work::Apply(Apply::new(source, batch, status(), None))
 }
 
 fn applied(work: &Work) -> &Applied {

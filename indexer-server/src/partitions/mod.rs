@@ -34,7 +34,7 @@ mod speculative;
 mod writer;
 
 pub use budget::{Budget, Bytes};
-pub use command::Applied;
+pub use command::{Applied, IndexBatch};
 pub use config::{IndexConfig, SHARDS_MAX};
 pub use dump::{Dump, DumpError, DumpPart};
 pub use image::Taken;

@@ -1,4 +1,5 @@
 use super::IndexedSource;
+use kvasir_proto::convert::KnownName;
 use kvasir_proto::types::{CopyMode, SourceStatus};
 
 /// A worker that is back in the index: a checkpoint has brought it, or a sibling.
@@ -21,4 +22,6 @@ pub struct ResumedSource {
     pub source: IndexedSource,
     /// Where it stood: catching up, or worse.
     pub status: SourceStatus,
+    /// What names of its blocks mean besides their tokens.
+    pub names: Vec<KnownName>,
 }

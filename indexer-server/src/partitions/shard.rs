@@ -4,7 +4,8 @@ use crossbeam_utils::{
     sync::{ShardedLock, ShardedLockReadGuard},
 };
 use kvasir_index::{Index, Limits, SourceId};
-use kvasir_proto::types::{SourceStatus, WorkerId};
+use kvasir_proto::convert::KnownName;
+use kvasir_proto::types::{DpRank, SourceStatus, WorkerId};
 use std::{
     fmt,
     hint::spin_loop,
@@ -161,6 +162,18 @@ impl IndexedSource {
     #[must_use]
     pub const fn shard(&self) -> &Arc<Shard> {
         &self.shard
+    }
+
+    /// What its names mean besides their tokens.
+    #[must_use]
+    pub fn meanings(&self) -> Vec<KnownName> {
+        self.shard.read().meanings(self.id)
+    }
+
+    /// Ranks that it feeds.
+    #[must_use]
+    pub fn ranks(&self) -> Vec<DpRank> {
+        self.shard.read().ranks_of(self.id)
     }
 
     /// Its id there.

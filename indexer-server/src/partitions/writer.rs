@@ -1,6 +1,6 @@
 use super::{
     Applied, IndexMetrics, IndexedSource, Pace, Partition, Partitions, Relief, Shard,
-    command::{Apply, Command, Sweep, SweepKind, Work},
+    command::{Apply, Command, IndexBatch, Sweep, SweepKind, Work},
     image::{Cutting, Restoring, Taken},
 };
 use kvasir_index::{Index, IndexError, Restore, Restored};
@@ -93,6 +93,19 @@ impl Writer {
         Ok(added.map(|id| IndexedSource { shard: Arc::clone(shard), id }))
     }
 
+    /// Presumes a rank of a source; see [`Index::presume_rank`].
+    ///
+    /// # Errors
+    /// If the writer is gone.
+    pub async fn presume_rank(
+        &self,
+        source: &IndexedSource,
+        rank: DpRank,
+    ) -> Result<(), WriterGone> {
+        let id = source.id;
+        self.change(&source.shard, move |index| index.presume_rank(id, rank)).await
+    }
+
     /// Applies one batch of a source's events to one rank, then sets the source's status: a dump
     /// sees both or neither.
     ///
@@ -106,7 +119,8 @@ impl Writer {
         status: SourceStatus,
     ) -> Result<Applied, WriterGone> {
         let (reply, answer) = oneshot::channel();
-        let apply = Apply::new((source.id, rank), events, status, Some(reply));
+        let batch = IndexBatch { rank, events, names: Vec::new() };
+        let apply = Apply::new(source.id, batch, status, Some(reply));
         self.send(&source.shard, Work::Apply(apply)).await?;
         answer.await.map_err(|_gone| WriterGone)
     }
@@ -118,11 +132,10 @@ impl Writer {
     pub async fn submit(
         &self,
         source: &IndexedSource,
-        rank: DpRank,
-        events: Vec<KvEvent>,
+        batch: IndexBatch,
         status: SourceStatus,
     ) -> Result<(), WriterGone> {
-        let apply = Apply::new((source.id, rank), events, status, None);
+        let apply = Apply::new(source.id, batch, status, None);
         self.send(&source.shard, Work::Apply(apply)).await
     }
 

@@ -1,5 +1,5 @@
 use crate::partitions::{Origin, Partition};
-use kvasir_proto::types::{DpRank, SourceStatus, WorkerId};
+use kvasir_proto::types::{DpRank, Reason, SourceState, SourceStatus, StateReason, WorkerId};
 use std::time::Duration;
 
 /// One rank of a worker.
@@ -24,6 +24,8 @@ pub struct SourceView {
     pub status: SourceStatus,
     /// Time since it was last seen to have nothing newer.
     pub verified_age: Option<Duration>,
+    /// Why it is worse than exact: reasons with their ages, as far as these are known.
+    pub reasons: Vec<(StateReason, Option<Duration>)>,
 }
 
 /// What the index knows of a worker.
@@ -49,10 +51,21 @@ pub fn describe(partition: &Partition, worker: &WorkerId, origin: Origin) -> Wor
         shed_blocks: rank.shed_blocks(),
     });
     let now = origin.elapsed();
-    let sources = worker.sources().map(|(_, name, status)| SourceView {
-        name: name.to_owned(),
-        status: status.clone(),
-        verified_age: status.verified_at.map(|at| now.saturating_sub(at)),
+    let sources = worker.sources().map(|(id, name, status)| {
+        let own = worker.own_reasons(id);
+        let is_contradicted = own.iter().any(|seen| seen.reason == Reason::Contradiction);
+        let reasons = status.all_reasons().into_iter().chain(own).map(|seen| {
+            let is_known = seen.since > Duration::ZERO;
+            let age = is_known.then(|| now.saturating_sub(seen.since));
+            (seen, age)
+        });
+        let worst = if is_contradicted { SourceState::Partial } else { SourceState::Exact };
+        SourceView {
+            name: name.to_owned(),
+            reasons: reasons.collect(),
+            status: SourceStatus { state: status.state.max(worst), ..status.clone() },
+            verified_age: status.verified_at.map(|at| now.saturating_sub(at)),
+        }
     });
     WorkerDescription { ranks: ranks.collect(), sources: sources.collect() }
 }

@@ -1,11 +1,14 @@
 use super::{
     QueryError, QueryMetrics,
+    ahead::Ahead,
     pools::{self, Asked},
     size::{SMALL, Small},
     speculative,
 };
 use crate::partitions::{Origin, Partition, Partitions};
-use kvasir_index::{Index, Match, PlacedScratch, Query, QueryKey, Scratch, SharedBlocks};
+use kvasir_index::{
+    HolderView, Index, Match, PlacedScratch, Query, QueryKey, Scratch, SharedBlocks,
+};
 use kvasir_proto::{
     convert::{FindAnswer, FindQuery, QueryInput, WorkerMatch},
     types::{LocalHash, PartitionKey, SourceState, SourceStatus, Tier, WorkerKey},
@@ -31,6 +34,7 @@ struct Workspace {
     placed: PlacedScratch,
     locals: Vec<LocalHash>,
     shared: SharedBlocks,
+    ahead: Ahead,
 }
 
 thread_local! {
@@ -91,16 +95,16 @@ impl Finder {
         let begin = Instant::now();
         let partition = self.partition(&query.partition)?;
         let present = partition.block_size();
-        if let Some(requested) = query.block_size.filter(|requested| *requested != present) {
-            return Err(QueryError::BlockSize { present, requested });
-        }
+        check_block_size(query, present)?;
         if limits.is_some_and(|limits| limits.are_exceeded(query, &partition)) {
             return Ok(None);
         }
         let answer = WORKSPACE.with_borrow_mut(|workspace| {
-            let Workspace { scratch, placed, locals, shared } = workspace;
+            let Workspace { scratch, placed, locals, shared, ahead } = workspace;
+            ahead.begin();
             let (key, blocks) = key(&query.input, present, locals)?;
             let now = self.origin.since(begin);
+            let at = (now, query.explain);
             let placed = match key {
                 // What is placed is going to lie in device memory.
                 QueryKey::Locals(locals) if query.tiers.contains(Tier::Device) => {
@@ -126,38 +130,48 @@ impl Finder {
                 if !is_wanted() || !index.find_while(requested, scratch, &is_wanted) {
                     return Ok(None);
                 }
-                let best = scratch.matches().first().map_or(0, |best| best.blocks);
+                let asked = (query, present);
+                let found = ahead.add(&index, asked, requested, scratch.matches(), &is_wanted);
+                let Some(found) = found else { return Ok(None) };
+                let best = found.first().map_or(0, |best| best.blocks);
                 best_overlap_blocks = best_overlap_blocks.max(best);
-                let wanted = scratch.matches().partition_point(|at| at.blocks >= at_least);
+                let wanted = found.partition_point(|at| at.blocks >= at_least);
                 let wanted = wanted.min(top_k);
                 if limits.is_some_and(|limits| matches.len() + wanted > limits.matches) {
                     return Ok(None);
                 }
                 matches.reserve(wanted);
-                let wanted = scratch.matches().iter().take(wanted);
-                matches.extend(wanted.filter_map(|found| answer(&index, found, now)));
+                let listed = found.iter().take(wanted);
+                matches.extend(listed.filter_map(|found| answer(&index, found, at)));
             }
             if partition.shards().len() > 1 {
                 merge(&mut matches, top_k);
             }
             if !placed.is_empty() {
-                let unconfirmed = |key: &WorkerKey| unconfirmed(&partition, key, now);
+                let unconfirmed = |key: &WorkerKey| unconfirmed(&partition, key, at);
                 speculative::add(&mut matches, placed, query, unconfirmed);
             }
-            let (query_blocks, block_size) = (blocks, present);
-            let answer = FindAnswer {
-                query_blocks,
+            Ok::<_, QueryError>(Some(FindAnswer {
+                query_blocks: blocks,
                 best_overlap_blocks,
-                block_size,
+                block_size: present,
                 matches,
-                ..FindAnswer::default()
-            };
-            Ok::<_, QueryError>(Some(FindAnswer { restoring, pools, ..answer }))
+                restoring,
+                pools,
+                wants_next_tokens: ahead.is_lacking(),
+            }))
         })?;
         if let Some(answer) = &answer {
             self.metrics.count(answer.query_blocks, answer.best_overlap_blocks, begin.elapsed());
         }
         Ok(answer)
+    }
+}
+
+fn check_block_size(query: &FindQuery, present: u32) -> Result<(), QueryError> {
+    match query.block_size.filter(|requested| *requested != present) {
+        Some(requested) => Err(QueryError::BlockSize { present, requested }),
+        None => Ok(()),
     }
 }
 
@@ -188,7 +202,7 @@ fn key<'a>(
     Ok((key, u32::try_from(blocks).unwrap_or(u32::MAX)))
 }
 
-fn answer(index: &Index, found: &Match, now: Duration) -> Option<WorkerMatch> {
+fn answer(index: &Index, found: &Match, now: (Duration, bool)) -> Option<WorkerMatch> {
     let holder = index.holder(found.holder)?;
     let key = WorkerKey { worker: holder.worker().clone(), rank: holder.rank() };
     Some(WorkerMatch {
@@ -196,20 +210,43 @@ fn answer(index: &Index, found: &Match, now: Duration) -> Option<WorkerMatch> {
         by_tier: found.by_tier,
         by_best_tier: found.by_best_tier,
         pool_blocks: found.pool_blocks,
-        shed_blocks: holder.shed_blocks(),
-        ..nothing_held(key, holder.worst_source(), now)
+        ..confirmed_by(key, holder, now)
     })
 }
 
+/// What the sources of a rank say, whatever it holds of a prompt. With `explain`, the reasons of its state.
+fn confirmed_by(
+    key: WorkerKey,
+    holder: HolderView<'_>,
+    (now, explain): (Duration, bool),
+) -> WorkerMatch {
+    let nothing = nothing_held(key, holder.worst_source(), now);
+    let is_contradicted = holder.contradiction().is_some();
+    let state =
+        if is_contradicted { nothing.state.max(SourceState::Partial) } else { nothing.state };
+    let reasons = if explain { holder.reasons() } else { Vec::new() };
+    let reasons = reasons.into_iter().map(|seen| {
+        let is_known = seen.since > Duration::ZERO;
+        let age = is_known.then(|| now.saturating_sub(seen.since));
+        (seen, age)
+    });
+    WorkerMatch {
+        shed_blocks: holder.shed_blocks(),
+        state,
+        may_be_high: holder.may_be_high(),
+        reasons: reasons.collect(),
+        ..nothing
+    }
+}
+
 /// The answer for a rank of which events confirm no block, whether or not it has events.
-fn unconfirmed(partition: &Partition, key: &WorkerKey, now: Duration) -> WorkerMatch {
+fn unconfirmed(partition: &Partition, key: &WorkerKey, now: (Duration, bool)) -> WorkerMatch {
     let index = partition.shard_of(&key.worker).read();
     let mut ranks = index.worker(&key.worker).into_iter().flat_map(|worker| worker.holders());
     let Some(holder) = ranks.find(|holder| holder.rank() == key.rank) else {
-        return nothing_held(key.clone(), (None, false), now);
+        return nothing_held(key.clone(), (None, false), now.0);
     };
-    let shed_blocks = holder.shed_blocks();
-    WorkerMatch { shed_blocks, ..nothing_held(key.clone(), holder.worst_source(), now) }
+    confirmed_by(key.clone(), holder, now)
 }
 
 fn nothing_held(
@@ -232,5 +269,7 @@ fn nothing_held(
         verified_age: verified_at.map(|at| now.saturating_sub(at)),
         shed_blocks: 0,
         connected,
+        may_be_high: false,
+        reasons: Vec::new(),
     }
 }

@@ -1,5 +1,6 @@
 //! Queries: which worker holds how much of a prompt, what a worker holds, and the state of its sources.
 
+mod ahead;
 mod describe;
 mod error;
 mod find;

@@ -74,6 +74,8 @@ mod tests {
             minimum_overlap_blocks: 1,
             top_k: None,
             shared: false,
+            next_tokens: None,
+            explain: false,
         }
     }
 

@@ -8,7 +8,7 @@ use kvasir_index::{Index, IndexError, WorkerView};
 use kvasir_proto::{
     convert::{DumpQuery, DumpedSource, WorkerAddress},
     limits::DUMP_CHUNK_RECORDS_MAX,
-    types::{DpRank, HeldBlock, SourceState, SourceStatus},
+    types::{DpRank, HeldBlock, NameChange, SourceState, SourceStatus},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -137,14 +137,18 @@ impl Copier {
         fetched: Fetched,
         placed: &mut BTreeMap<u32, ResumedSource>,
     ) -> Result<(), CopyError> {
-        let Fetched { chunks, sources } = fetched;
+        let Fetched { chunks, sources, mut names } = fetched;
         let mut incomplete = Vec::new();
         for (number, dumped) in sources.into_iter().filter(|(_, at)| at.applied.is_some()) {
             if dumped.incomplete {
                 incomplete.push(number);
             }
             let added = self.add(partition, worker, dumped).await?;
-            placed.extend(added.map(|source| (number, source)));
+            if let Some(mut added) = added {
+                added.names = names.remove(&number).unwrap_or_default();
+                self.set_meanings(&added).await?;
+                placed.insert(number, added);
+            }
         }
         for (rank, records) in chunks {
             for run in records.chunk_by(|(a, _), (b, _)| a == b) {
@@ -176,7 +180,7 @@ impl Copier {
         worker: &WorkerAddress,
         dumped: DumpedSource,
     ) -> Result<Option<ResumedSource>, CopyError> {
-        let DumpedSource { name, copy_mode, applied, past, main_group, state, ranks, .. } = dumped;
+        let DumpedSource { name, copy_mode, applied, past, learned, state, ranks, .. } = dumped;
         let Some(&first) = ranks.first() else { return Ok(None) };
         let named = (name.as_str(), copy_mode);
         let source = self.writer.add_source(partition, &worker.worker, named, first).await??;
@@ -190,10 +194,25 @@ impl Copier {
             state: state.max(SourceState::CatchingUp),
             applied,
             past: past.into(),
-            main_group,
+            learned: Arc::new(learned),
             ..SourceStatus::default()
         };
-        Ok(Some(ResumedSource { name, copy_mode, source, status }))
+        Ok(Some(ResumedSource { name, copy_mode, source, status, names: Vec::new() }))
+    }
+
+    /// Brings what names of a source mean to the index, which passes it on.
+    async fn set_meanings(
+        &self,
+        ResumedSource { source, names, .. }: &ResumedSource,
+    ) -> Result<(), WriterGone> {
+        for part in names.chunks(NAMES_TOGETHER) {
+            let known = |&(rank, name, meaning)| NameChange { rank, name, meaning: Some(meaning) };
+            let changes: Vec<NameChange> = part.iter().map(known).collect();
+            let id = source.id();
+            let change = move |index: &mut Index| index.change_meanings(id, &changes);
+            self.writer.change(source.shard(), change).await?;
+        }
+        Ok(())
     }
 
     async fn set_names(

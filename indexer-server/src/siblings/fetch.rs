@@ -4,7 +4,7 @@ use super::{CopyError, DumpParts};
 use futures::StreamExt;
 use kvasir_process::answer_timer::AnswerTimer;
 use kvasir_proto::{
-    convert::{DumpedSource, WorkerDumpPart},
+    convert::{DumpedSource, KnownName, WorkerDumpPart},
     limits::WORKER_SOURCES_MAX,
     types::{DpRank, HeldBlock},
 };
@@ -20,6 +20,8 @@ pub struct Fetched {
     pub(super) chunks: Vec<(DpRank, Vec<(u32, HeldBlock)>)>,
     /// Its sources, by their numbers.
     pub(super) sources: BTreeMap<u32, DumpedSource>,
+    /// What names of its sources mean, by the sources' numbers.
+    pub(super) names: BTreeMap<u32, Vec<KnownName>>,
 }
 
 /// The next part of an answer.
@@ -28,6 +30,7 @@ type Next = Option<Result<WorkerDumpPart, CopyError>>;
 fn records_of(part: &Next) -> usize {
     match part {
         Some(Ok(WorkerDumpPart::Chunk { records, .. })) => records.len(),
+        Some(Ok(WorkerDumpPart::Meanings { names, .. })) => names.len(),
         Some(Ok(WorkerDumpPart::End { .. }) | Err(_)) | None => 0,
     }
 }
@@ -59,6 +62,22 @@ pub(super) async fn fetch(mut parts: DumpParts) -> Result<Fetched, CopyError> {
                     *received.entry(*number).or_default() += 1;
                 }
                 fetched.chunks.push((rank, records));
+            }
+            WorkerDumpPart::Meanings { .. } if !fetched.sources.is_empty() => {
+                return Err(CopyError::Contradiction("names after an end"));
+            }
+            WorkerDumpPart::Meanings { names, .. } if names.is_empty() => {
+                return Err(CopyError::Contradiction("a part without names"));
+            }
+            WorkerDumpPart::Meanings { number, mut names } => {
+                total += names.len();
+                if total > COPY_RECORDS_MAX {
+                    return Err(CopyError::TooMany(COPY_RECORDS_MAX));
+                }
+                if usize::try_from(number).is_ok_and(|at| at >= WORKER_SOURCES_MAX) {
+                    return Err(CopyError::Contradiction("a source has too high a number"));
+                }
+                fetched.names.entry(number).or_default().append(&mut names);
             }
             WorkerDumpPart::End { number, records, source } => {
                 if received.remove(&number).unwrap_or_default() != records {

@@ -14,8 +14,8 @@ use kvasir_proto::{
     },
     pb,
     types::{
-        BlockName, CopyMode, Cursor, HeldBlock, Incarnation, LocalHash, PartitionKey, SourceState,
-        WorkerId,
+        BlockName, CopyMode, Cursor, HeldBlock, Incarnation, Learned, LocalHash, NameMeaning,
+        PartitionKey, SourceState, WorkerId,
     },
 };
 use prometheus_client::registry::Registry;
@@ -80,7 +80,7 @@ fn source(name: &str, applied: Option<Cursor>) -> DumpedSource {
         copy_mode: CopyMode::Counted,
         applied,
         past: vec![Incarnation(3)],
-        main_group: Some(1),
+        learned: Learned { main_group: Some(1), ..Learned::default() },
         state: SourceState::Exact,
         incomplete: false,
         ranks: vec![0],
@@ -228,6 +228,7 @@ async fn what_was_fetched_is_in_the_index_with_its_sources() {
         chunk(2, &[(3, held(1, 1)), (0, held(1, 1))]),
         // What changed meanwhile.
         chunk(0, &[(0, held(2, 0)), (0, held(3, 1))]),
+        Ok(WorkerDumpPart::Meanings { number: 0, names: vec![(0, BlockName(1), salted())] }),
         end(0, 5, DumpedSource { ranks: vec![0, 2], ..source("whole", Some(cursor(4))) }),
         end(1, 1, lost),
         end(2, 1, source("cold", None)),
@@ -237,12 +238,16 @@ async fn what_was_fetched_is_in_the_index_with_its_sources() {
     let copied = copier.place(&partition, &address(), fetched).await.expect("room for it");
     let names: Vec<_> = copied.sources.iter().map(|source| source.name.as_str()).collect();
     assert_eq!(names, ["whole", "lost", "short"]);
+    let meanings: Vec<_> = copied.sources.iter().map(|source| &source.names[..]).collect();
+    assert_eq!(meanings, [&[(0, BlockName(1), salted())][..], &[], &[]]);
+    // It can be copied again, and is in the next checkpoint.
+    assert_eq!(copied.sources[0].source.meanings(), copied.sources[0].names);
     // Block 3 waits for block 2, which is gone; block 9 came with a source that stood nowhere.
     assert_eq!((copied.blocks, copier.metrics().blocks.get()), (3, 3));
     let shard = partition.shard_of(&address().worker);
     let shown = Shard::sources(shard, &address().worker).into_iter();
     let shown: Vec<_> = shown
-        .map(|(name, _, at)| (name, at.state, at.applied, at.past.len(), at.main_group))
+        .map(|(name, _, at)| (name, at.state, at.applied, at.past.len(), at.learned.main_group))
         .collect();
     let expected = [
         ("whole", SourceState::CatchingUp, 4),
@@ -253,6 +258,11 @@ async fn what_was_fetched_is_in_the_index_with_its_sources() {
         expected.map(|(name, state, at)| (name.to_owned(), state, Some(cursor(at)), 1, Some(1)));
     assert_eq!(shown, expected);
     threads.stop().await;
+}
+
+fn salted() -> NameMeaning {
+    let (adapter, seed, copies) = (1, 2, [1, 0, 0]);
+    NameMeaning { adapter, seed, matchable: true, has_own_keys: false, copies }
 }
 
 #[tokio::test(start_paused = true)]

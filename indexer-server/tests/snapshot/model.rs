@@ -5,14 +5,14 @@ use indexer_server::{
     snapshot::{Change, SnapshotConfig, SnapshotStore, StoreError, WorkerState},
 };
 use kvasir_index::{
-    HoleImage, NameImage, PAGE_SLOTS, PageImage, Position, RankImage, RunImage, SourceId,
-    SourceImage, WorkerImage,
+    HoleImage, MeaningImage, NameImage, PAGE_SLOTS, PageImage, Position, RankImage, RunImage,
+    SourceId, SourceImage, WorkerImage,
 };
 use kvasir_proto::{
     convert::WorkerAddress,
     types::{
-        BlockName, CopyMode, Cursor, DpRank, Incarnation, LocalHash, PartitionKey, SourceStatus,
-        StoredBlock, Tier, TierSet, WorkerId,
+        BlockName, CopyMode, Cursor, DpRank, Incarnation, LocalHash, NameMeaning, PartitionKey,
+        SourceStatus, StoredBlock, Tier, TierSet, WorkerId,
     },
 };
 use rand::{Rng, SeedableRng};
@@ -50,13 +50,20 @@ struct Rank {
     pages: BTreeMap<u32, PageImage>,
     names: BTreeMap<BlockName, NameImage>,
     holes: BTreeMap<u32, HoleImage>,
+    meanings: BTreeMap<(SourceId, BlockName), MeaningImage>,
 }
 
 impl Rank {
     fn new(of: &RankImage) -> Self {
-        let head =
-            RankImage { pages: Vec::new(), names: Vec::new(), holes: Vec::new(), ..of.clone() };
-        Self { head, pages: BTreeMap::new(), names: BTreeMap::new(), holes: BTreeMap::new() }
+        let head = RankImage {
+            pages: Vec::new(),
+            names: Vec::new(),
+            holes: Vec::new(),
+            meanings: Vec::new(),
+            ..of.clone()
+        };
+        let (pages, names, holes) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { head, pages, names, holes, meanings: BTreeMap::new() }
     }
 }
 
@@ -90,6 +97,13 @@ impl Model {
                     rank.names.insert(name.name, name.clone());
                 }
             }
+            for at in &changed.meanings {
+                if at.meaning.is_some() {
+                    rank.meanings.insert((at.source, at.name), *at);
+                } else {
+                    rank.meanings.remove(&(at.source, at.name));
+                }
+            }
             rank.holes.extend(changed.holes.iter().map(|hole| (hole.position.slot, *hole)));
         }
     }
@@ -100,6 +114,7 @@ impl Model {
             pages: rank.pages.values().cloned().collect(),
             names: rank.names.values().cloned().collect(),
             holes: rank.holes.values().copied().collect(),
+            meanings: rank.meanings.values().copied().collect(),
             ..rank.head.clone()
         });
         WorkerImage {
@@ -215,6 +230,22 @@ fn name(random: &mut ChaCha8Rng) -> NameImage {
     }
 }
 
+/// Of few names, so that some come again.
+fn meaning(random: &mut ChaCha8Rng) -> MeaningImage {
+    let meaning = NameMeaning {
+        adapter: random.random(),
+        seed: random.random(),
+        matchable: random.random(),
+        has_own_keys: random.random(),
+        copies: [random.random(), 1, 0],
+    };
+    MeaningImage {
+        source: SourceId(random.random_range(0..2)),
+        name: BlockName(random.random_range(0..6)),
+        meaning: random.random_bool(0.7).then_some(meaning),
+    }
+}
+
 fn rank(random: &mut ChaCha8Rng, rank: DpRank) -> RankImage {
     RankImage {
         rank,
@@ -230,6 +261,7 @@ fn rank(random: &mut ChaCha8Rng, rank: DpRank) -> RankImage {
                 local: LocalHash(random.random()),
             })
             .collect(),
+        meanings: (0..random.random_range(0..4)).map(|_at| meaning(random)).collect(),
     }
 }
 

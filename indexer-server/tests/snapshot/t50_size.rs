@@ -53,6 +53,7 @@ impl Worker {
             pages: Vec::new(),
             names: Vec::new(),
             holes: Vec::new(),
+            meanings: Vec::new(),
         };
         let worker = address(number).worker;
         let image = WorkerImage { worker, whole: true, sources: vec![source], ranks: vec![rank] };

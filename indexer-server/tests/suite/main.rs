@@ -18,6 +18,7 @@ mod t20_dump;
 mod t20_registry;
 mod t30_engine;
 mod t31_events;
+mod t32_sockets;
 mod t40_limits;
 mod t41_rates;
 mod t50_life;

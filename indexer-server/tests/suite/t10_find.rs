@@ -136,7 +136,7 @@ async fn what_does_not_fit_the_partition_is_refused() {
     assert_refused(
         client.find_matches(nothing).await,
         Code::InvalidArgument,
-        "token_ids, token_ids_le, local_hashes or sequence_hashes is required",
+        "token_ids, token_ids_le, wide_token_ids, local_hashes or sequence_hashes is required",
     );
     let long =
         pb::FindMatchesRequest { token_ids_le: vec![0; 4 * 4 * 65_537].into(), ..query(&[]) };

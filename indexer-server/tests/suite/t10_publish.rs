@@ -14,6 +14,7 @@ async fn find(client: &mut IndexerClient<Channel>, names: &[u64]) -> Vec<(u32, i
 
 const EXACT: i32 = pb::WorkerState::Exact as i32;
 const GAP: i32 = pb::WorkerState::Gap as i32;
+const PARTIAL: i32 = pb::WorkerState::Partial as i32;
 
 #[tokio::test]
 async fn batches_are_acked_with_what_became_of_them() {
@@ -37,7 +38,7 @@ async fn batches_are_acked_with_what_became_of_them() {
     assert_eq!(find(&mut client, &[1, 2, 3]).await, [(3, EXACT)]);
     assert_eq!(publisher.acked(72, vec![removed(&[3, 9])]).await, ack(72, false, 1, 1));
     assert_eq!(find(&mut client, &[1, 2, 3]).await, [(2, EXACT)]);
-    let cleared = published_event::Event::Cleared(pb::BlocksCleared {});
+    let cleared = published_event::Event::Cleared(pb::BlocksCleared::default());
     assert_eq!(publisher.acked(73, vec![cleared]).await, ack(73, false, 1, 0));
     assert_eq!(find(&mut client, &[1, 2, 3]).await, []);
 
@@ -222,7 +223,6 @@ async fn an_absurd_number_says_nothing_about_the_publisher() {
 
 #[tokio::test]
 async fn what_the_index_refuses_makes_the_worker_partial_until_a_clear() {
-    const PARTIAL: i32 = pb::WorkerState::Partial as i32;
     let (server, mut client) = Server::with_worker(&[]).await;
     let mut publisher = server.publisher(hello("w", "s", 1)).await;
     publisher.acked(0, vec![stored(None, &[1])]).await;
@@ -234,9 +234,48 @@ async fn what_the_index_refuses_makes_the_worker_partial_until_a_clear() {
         sequence += 1;
     }
     assert_eq!(find(&mut client, &[1]).await, [(1, PARTIAL)]);
-    let cleared = published_event::Event::Cleared(pb::BlocksCleared {});
+    let cleared = published_event::Event::Cleared(pb::BlocksCleared::default());
     publisher.acked(sequence, vec![cleared]).await;
     publisher.acked(sequence + 1, vec![stored(None, &[1])]).await;
     assert_eq!(find(&mut client, &[1]).await, [(1, EXACT)]);
     server.stop().await.expect("a clean stop");
+}
+
+/// A publisher does not know of contradictions: the index that saw them has to remember them.
+#[tokio::test]
+async fn a_contradiction_outlives_the_index_and_ends_with_a_clear() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let checkpoints = format!("--checkpoint-dir={}", folder.path().display());
+    let (server, mut client) = Server::with_worker(&[&checkpoints]).await;
+    let mut publisher = server.publisher(hello("w", "s", 1)).await;
+    publisher.acked(0, vec![stored(None, &[1, 2, 3])]).await;
+    assert_eq!(may_be_high(&mut client).await, [(3, EXACT, false)]);
+    publisher.acked(1, vec![stored(Some(1), &[3])]).await;
+    let doubted = [(3, PARTIAL, true)];
+    assert_eq!(may_be_high(&mut client).await, doubted);
+    drop(publisher);
+    server.stop().await.expect("a clean stop");
+    let server = Server::start(&[&checkpoints]).await;
+    let mut client = server.indexer().await;
+    let mut publisher = server.publisher(hello("w", "s", 1)).await;
+    publisher.acked(2, vec![stored(None, &[1])]).await;
+    assert_eq!(may_be_high(&mut client).await, doubted, "another process");
+    let cleared = published_event::Event::Cleared(pb::BlocksCleared::default());
+    publisher.acked(3, vec![cleared]).await;
+    publisher.acked(4, vec![stored(None, &[1, 2, 3])]).await;
+    assert_eq!(may_be_high(&mut client).await, [(3, EXACT, false)]);
+    // It lasts as long as the name is held, and does not come back with the name.
+    publisher.acked(5, vec![stored(Some(1), &[3])]).await;
+    assert_eq!(may_be_high(&mut client).await, doubted);
+    publisher.acked(6, vec![removed(&[3])]).await;
+    assert_eq!(may_be_high(&mut client).await, [(2, EXACT, false)]);
+    publisher.acked(7, vec![stored(Some(2), &[3])]).await;
+    assert_eq!(may_be_high(&mut client).await, [(3, EXACT, false)]);
+    server.stop().await.expect("a clean stop");
+}
+
+/// Blocks of the chain 1, 2, 3, the state, and whether they may be too many.
+async fn may_be_high(client: &mut IndexerClient<Channel>) -> Vec<(u32, i32, bool)> {
+    let answer = client.find_matches(query(&[1, 2, 3])).await.expect("a valid query").into_inner();
+    answer.matches.iter().map(|at| (at.matched_blocks, at.state, at.may_be_high)).collect()
 }

@@ -28,6 +28,7 @@ async fn dump(client: &mut IndexerClient<Channel>, request: pb::DumpWorkerReques
                 assert!(dump.ends.is_empty(), "chunks come before the ends");
                 dump.chunks.push(chunk);
             }
+            Part::Meanings(meanings) => panic!("no name means more than its tokens: {meanings:?}"),
             Part::End(end) => dump.ends.push(end),
         }
     }
@@ -110,7 +111,7 @@ async fn a_dump_that_is_cut_off_or_dropped_leaves_room_for_the_next() {
     }
     let mut parts = client.dump_worker(small()).await.expect("room").into_inner();
     within(parts.next()).await.expect("a first part").expect("a chunk");
-    let cleared = pb::published_event::Event::Cleared(pb::BlocksCleared {});
+    let cleared = pb::published_event::Event::Cleared(pb::BlocksCleared::default());
     publisher.acked(2, vec![cleared]).await;
     let rest: Vec<_> = within(parts.collect()).await;
     let status = rest.last().expect("an error").as_ref().expect_err("cut off");

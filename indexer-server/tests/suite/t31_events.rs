@@ -6,14 +6,14 @@ use crate::{
 };
 use kvasir_proto::pb::{self, indexer_client::IndexerClient};
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::{ops::Range, time::Duration};
 use tokio::time::{Instant, sleep};
 use tonic::transport::Channel;
 use zeromq::{PubSocket, Socket};
 
-const TOKENS: [u32; 4] = [1, 2, 3, 4];
+pub(crate) const TOKENS: [u32; 4] = [1, 2, 3, 4];
 
-fn write(value: &Value, out: &mut Vec<u8>) {
+pub(crate) fn write(value: &Value, out: &mut Vec<u8>) {
     let unwritten = "a Vec takes everything";
     let length = |length: usize| u32::try_from(length).expect("few");
     match value {
@@ -38,7 +38,7 @@ fn write(value: &Value, out: &mut Vec<u8>) {
 }
 
 /// Blocks whose tokens are always the same, with further fields.
-fn stored(name: u64, fields: &Value) -> Value {
+pub(crate) fn stored(name: u64, fields: &Value) -> Value {
     let mut event = json!({
         "type": "BlockStored",
         "block_hashes": [name],
@@ -96,16 +96,28 @@ impl Scene {
     /// Blocks of the prompt that the worker holds, as it is asked for with an adapter, and how far that
     /// can be trusted.
     async fn ask(&mut self, lora_name: &str) -> (u32, pb::WorkerState) {
-        let request = pb::FindMatchesRequest {
-            model: "m".to_owned(),
-            token_ids: TOKENS.to_vec(),
-            lora_name: lora_name.to_owned(),
-            minimum_overlap_blocks: Some(0),
-            ..Default::default()
-        };
+        let lora_name = lora_name.to_owned();
+        let request =
+            pb::FindMatchesRequest { token_ids: TOKENS.to_vec(), lora_name, ..Default::default() };
+        let found = self.find(request).await;
+        (found.matched_blocks, found.state())
+    }
+
+    /// What the worker holds of a prompt.
+    async fn find(&mut self, request: pb::FindMatchesRequest) -> pb::WorkerMatch {
+        let (model, minimum_overlap_blocks) = ("m".to_owned(), Some(0));
+        let request = pb::FindMatchesRequest { model, minimum_overlap_blocks, ..request };
         let answer = self.client.find_matches(request).await.expect("a valid query").into_inner();
         let [found] = &answer.matches[..] else { panic!("one worker: {answer:?}") };
-        (found.matched_blocks, found.state())
+        found.clone()
+    }
+
+    /// The blocks of a prompt that count, on the device and in host memory, and how far that can be trusted.
+    async fn ask_tiers(&mut self, token_ids: Range<u32>) -> (u32, u32, u32, pb::WorkerState) {
+        let token_ids = token_ids.collect();
+        let found = self.find(pb::FindMatchesRequest { token_ids, ..Default::default() }).await;
+        let tiers = found.blocks_by_tier.unwrap_or_default();
+        (found.matched_blocks, tiers.device, tiers.host, found.state())
     }
 
     async fn state(&mut self) -> pb::WorkerState {
@@ -190,7 +202,7 @@ async fn blocks_on_a_medium_that_never_removes_leave_after_their_time() {
     const TTL: Duration = Duration::from_secs(4);
     let mut scene = Scene::begin(",ttl.cpu=4s").await;
     let published = Instant::now();
-    scene.publish(&[stored(1, &json!({"medium": "CPU"}))]).await;
+    scene.publish(&[stored(1, &json!({"medium": "CPU", "extra_keys": [null]}))]).await;
     scene.applied().await;
     assert_eq!(scene.ask("").await, (1, pb::WorkerState::Exact));
     within(async {
@@ -203,7 +215,7 @@ async fn blocks_on_a_medium_that_never_removes_leave_after_their_time() {
     assert_eq!(scene.state().await, pb::WorkerState::Exact);
     // Other media are as ever, and so is the cursor.
     scene.publish(&[stored(1, &json!({"medium": "GPU"}))]).await;
-    scene.publish(&[stored(1, &json!({"medium": "CPU"}))]).await;
+    scene.publish(&[stored(1, &json!({"medium": "CPU", "extra_keys": [null]}))]).await;
     scene.applied().await;
     within(async {
         loop {
@@ -216,5 +228,81 @@ async fn blocks_on_a_medium_that_never_removes_leave_after_their_time() {
     })
     .await;
     assert_eq!(scene.ask("").await, (1, pb::WorkerState::Exact));
+    scene.end().await;
+}
+
+/// One block of a prompt of the tokens 0, 1, 2 and so on, on a medium.
+fn nth(at: u64, medium: &str) -> Value {
+    let tokens = u64::from(BLOCK_SIZE);
+    let parent = at.checked_sub(1).map(|before| before + 100);
+    let ids: Vec<u64> = (at * tokens..(at + 1) * tokens).collect();
+    let fields = json!({"parent_block_hash": parent, "token_ids": ids, "medium": medium, "extra_keys": [null]});
+    stored(at + 100, &fields)
+}
+
+/// vLLM's offloading connector announces blocks, and loads chunks.
+#[tokio::test]
+async fn blocks_on_a_medium_with_chunks_count_by_complete_chunks() {
+    const EXACT: pb::WorkerState = pb::WorkerState::Exact;
+    let mut scene = Scene::begin(",connector-chunk.CPU=2").await;
+    let all = 0..4 * BLOCK_SIZE;
+    scene.publish(&[nth(0, "CPU")]).await;
+    scene.applied().await;
+    assert_eq!(scene.ask_tiers(all.clone()).await, (0, 0, 0, EXACT));
+    scene.publish(&[nth(1, "CPU"), nth(2, "CPU")]).await;
+    scene.applied().await;
+    assert_eq!(scene.ask_tiers(all.clone()).await, (2, 0, 2, EXACT));
+    assert_eq!(scene.ask_tiers(0..BLOCK_SIZE).await, (0, 0, 0, EXACT));
+    // The device's blocks count one by one.
+    scene.publish(&[nth(0, "GPU"), nth(1, "GPU"), nth(2, "GPU")]).await;
+    scene.applied().await;
+    assert_eq!(scene.ask_tiers(all.clone()).await, (3, 3, 2, EXACT));
+    scene.publish(&[nth(3, "CPU")]).await;
+    scene.applied().await;
+    assert_eq!(scene.ask_tiers(all).await, (4, 3, 4, EXACT));
+    scene.end().await;
+}
+
+/// LMCache 0.5.6: a chunk of two blocks under one hash, with a token more than it should have.
+fn chunk(name: u64, parent: Option<u64>, from: u32) -> Value {
+    let ids: Vec<u32> = (from..=from + 2 * BLOCK_SIZE).collect();
+    let size = 2 * BLOCK_SIZE;
+    let fields =
+        json!({"parent_block_hash": parent, "token_ids": ids, "block_size": size, "medium": "cpu"});
+    stored(name, &fields)
+}
+
+#[tokio::test]
+async fn chunks_under_one_hash_count_where_their_size_is_stated() {
+    let mut scene = Scene::begin(",connector-chunk.cpu=2").await;
+    let all = 0..5 * BLOCK_SIZE;
+    scene.publish(&[chunk(7, None, 0), chunk(8, Some(7), 2 * BLOCK_SIZE)]).await;
+    scene.applied().await;
+    assert_eq!(scene.ask_tiers(all.clone()).await, (4, 0, 4, pb::WorkerState::Exact));
+    let removal = json!({"type": "BlockRemoved", "block_hashes": [8], "medium": "cpu"});
+    scene.publish(&[removal]).await;
+    scene.applied().await;
+    assert_eq!(scene.ask_tiers(all.clone()).await, (2, 0, 2, pb::WorkerState::Exact));
+    // Parent 0 stands for an unknown parent, not for the beginning of a prompt.
+    scene.publish(&[chunk(9, Some(0), 500)]).await;
+    scene.applied().await;
+    assert_eq!(scene.ask_tiers(all).await, (2, 0, 2, pb::WorkerState::Partial));
+    assert_eq!(scene.ask_tiers(500..500 + 2 * BLOCK_SIZE).await.0, 0);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn chunks_of_an_unstated_size_make_the_worker_partial() {
+    let mut scene = Scene::begin("").await;
+    scene.publish(&[nth(0, "GPU"), chunk(7, None, 0)]).await;
+    scene.applied().await;
+    let all = 0..2 * BLOCK_SIZE;
+    assert_eq!(scene.ask_tiers(all.clone()).await, (1, 1, 0, pb::WorkerState::Partial));
+    let token_ids = all.collect();
+    let request = pb::FindMatchesRequest { token_ids, explain: true, ..Default::default() };
+    let found = scene.find(request).await;
+    let [reason] = &found.reasons[..] else { panic!("one reason: {found:?}") };
+    assert_eq!(reason.reason(), pb::Reason::BlockSize);
+    assert_eq!(reason.example, "block_size=8 medium=cpu");
     scene.end().await;
 }

@@ -48,7 +48,7 @@ async fn dumped_records(client: &mut IndexerClient<Channel>, worker: &str) -> u3
     let parts: Vec<_> = within(parts.collect()).await;
     let records = parts.into_iter().map(|part| match part.expect("a whole dump").part {
         Some(Part::Chunk(chunk)) => chunk.records.len(),
-        Some(Part::End(_)) | None => 0,
+        Some(Part::Meanings(_) | Part::End(_)) | None => 0,
     });
     records.sum::<usize>().try_into().expect("few")
 }

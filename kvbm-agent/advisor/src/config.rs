@@ -31,7 +31,7 @@ const CONNECTION_AGE: Span = Span::seconds(1_800);
 #[serde(rename_all = "kebab-case")]
 pub struct Options {
     /// NATS server on which agents publish storage events, such as nats://127.0.0.1:4222; several servers of a cluster
-    /// separated by commas. Required
+    /// separated by commas. If not set: the server in the variable NATS_SERVER, else nats://127.0.0.1:4222
     #[arg(long, hide_env_values = true, hide_default_value = true, value_name = "URL")]
     pub nats_url: Option<ServerUrl>,
     /// How to sign on, and what stands before all names.
@@ -163,10 +163,6 @@ impl Config {
     /// # Errors
     /// If one of them is missing or cannot be used; the error names it.
     pub fn check(options: &Options) -> Result<Self, ConfigError> {
-        let Some(url) = &options.nats_url else {
-            let why = "is required: agents publish storage events there";
-            return Err(ConfigError::invalid("nats-url", why));
-        };
         let listen = options.http_listen;
         let age = SpanOrOff(Some(CONNECTION_AGE));
         let guard = options.entry.guard(&[("http-listen", listen)], options.insecure, age)?;
@@ -174,7 +170,7 @@ impl Config {
         Ok(Self {
             log: LogConfig { format, filter, otlp_endpoint: None },
             http: HttpConfig { listen, guard },
-            servers: NatsServers::read(url, options.access.access())?,
+            servers: options.access.servers(options.nats_url.as_ref())?,
             blocks_max: within("blocks-max", options.blocks_max, BLOCKS_MAX)?,
             worker_timeout: positive("worker-timeout", options.worker_timeout)?,
             ask_interval: positive("ask-interval", options.ask_interval)?,
@@ -235,8 +231,9 @@ mod tests {
     fn what_cannot_be_meant_is_refused() {
         let url = "--nats-url=nats://127.0.0.1:4222";
         assert!(matches!(check(&[url]), Ok(Action::Run(_))));
+        assert!(matches!(check(&[]), Ok(Action::Run(_))), "NATS has a default address");
         for (arguments, expected) in [
-            (&[][..], "nats-url: is required"),
+            (&["--nats-url=a:1"][..], "nats-url: a server must start with nats://"),
             (&[url, "--http-listen=0.0.0.0:1"], "http-listen: 0.0.0.0:1 can be reached"),
             (&[url, "--tls-cert=a"], "tls-key: is required with tls-cert"),
             (&[url, "--blocks-max=0"], "blocks-max: is 0, must be 1 to"),

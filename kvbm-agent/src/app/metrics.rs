@@ -91,6 +91,9 @@ impl AgentMetrics {
         )?;
         let losses = each(|at| at.counts.losses);
         counter(to, "source_losses", "Times that events of a source were lost for good", losses)?;
+        let others = each(|at| at.counts.other_topic);
+        let help = "Batches of other topics on the socket of a source: not taken";
+        counter(to, "source_other_topic_batches", help, others)?;
         let cut = each(|at| at.counts.connections_cut);
         let help = "Connections to a source that were closed because it went beyond a limit of frames or messages";
         counter(to, "source_connections_cut", help, cut)?;

@@ -83,7 +83,9 @@ impl Index {
                     }
                 }
                 KvEvent::Cleared => self.0.clear(),
-                KvEvent::StoredNames { .. } | KvEvent::Gone { .. } => panic!("never published"),
+                KvEvent::StoredNames { .. } | KvEvent::Gone { .. } | KvEvent::ClearedTier(_) => {
+                    panic!("never published")
+                }
             }
         }
     }

@@ -103,14 +103,14 @@ impl NatsPublisher {
         });
         let mut heartbeats = interval(self.heartbeat_interval);
         heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let state = self.feed.news().borrow().state;
+        let changes = self.feed.news().borrow().changes;
         let mut session = NatsSession {
             feed: &self.feed,
             status: &self.status,
             stop: &self.stop,
             connection,
             heartbeats,
-            state,
+            changes,
         };
         loop {
             let mut position = self.position();

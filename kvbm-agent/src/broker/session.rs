@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use kvasir_feed::feed::{Feed, News};
 use kvasir_feed::journal::{Batch, RangeError};
-use kvasir_proto::types::{Incarnation, SourceState};
+use kvasir_proto::types::Incarnation;
 use std::mem;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -37,8 +37,8 @@ pub(super) struct NatsSession<'a> {
     pub(super) stop: &'a CancellationToken,
     pub(super) connection: Connection,
     pub(super) heartbeats: Interval,
-    /// How far the source can be trusted, as far as heartbeats were hurried for it.
-    pub(super) state: SourceState,
+    /// Changes of the source's state and reasons for which heartbeats were hurried.
+    pub(super) changes: u64,
 }
 
 impl NatsSession<'_> {
@@ -98,8 +98,8 @@ impl NatsSession<'_> {
 
     /// Takes what is new; a change of the source's state hurries the next heartbeat.
     pub(super) fn take_news(&mut self, news: &mut watch::Receiver<News>) {
-        let state = news.borrow_and_update().state;
-        if mem::replace(&mut self.state, state) != state {
+        let changes = news.borrow_and_update().changes;
+        if mem::replace(&mut self.changes, changes) != changes {
             self.heartbeats.reset_immediately();
         }
     }

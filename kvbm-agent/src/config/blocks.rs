@@ -180,7 +180,6 @@ impl BlocksOptions {
         &self,
         address: &WorkerAddress,
         block_size: u32,
-        has_nats: bool,
         (process, is_insecure): (&ProcessConfig, bool),
     ) -> Result<Option<BlocksConfig>, ConfigError> {
         let Some(host_bytes) = self.blocks_host_bytes else { return self.check_off() };
@@ -225,9 +224,14 @@ impl BlocksOptions {
             volume: volume.map(|(volume, _)| volume),
             socket: self.blocks_socket.clone(),
             rank: self.blocks_rank,
-            storage: self.storage.check(has_nats, self.blocks_volume.as_ref())?,
+            storage: self.storage.check(self.blocks_volume.as_ref())?,
             peers: self.peers.check(process, is_insecure)?,
         }))
+    }
+
+    /// Whether the block manager publishes over NATS.
+    pub(super) const fn needs_nats(&self) -> bool {
+        self.storage.storage_events
     }
 
     /// Without memory nothing else makes sense.

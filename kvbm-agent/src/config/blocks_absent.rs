@@ -18,9 +18,13 @@ impl BlocksOptions {
         &self,
         _address: &WorkerAddress,
         _block_size: u32,
-        _has_nats: bool,
         _process: (&ProcessConfig, bool),
     ) -> Result<Option<BlocksConfig>, ConfigError> {
         Ok(None)
+    }
+    /// Nothing is published.
+    #[expect(clippy::unused_self, reason = "as the real one")]
+    pub(super) const fn needs_nats(&self) -> bool {
+        false
     }
 }

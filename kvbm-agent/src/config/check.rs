@@ -1,4 +1,5 @@
 use super::indexers::{check_pool_indexers, checked, out_of_reach, unpublished};
+use super::media::{connector_chunks, medium_ttls};
 use super::{Options, SourceSpec};
 use crate::agent::{AgentConfig, INDEXERS_MAX, POOL_INDEXERS_MAX, SourcesConfig};
 use crate::blocks::BlocksConfig;
@@ -9,7 +10,6 @@ use crate::load::{LoadConfig, LoadError, Totals};
 use crate::relay::{RelayConfig, RelayError};
 use crate::service::ServiceConfig;
 use crate::zmq::{TOPIC_BYTES_MAX, ZmqConfig};
-use kvasir_engine::normalise::{is_pool_medium, tier_of_medium};
 use kvasir_feed::feed::{SourceConfig, new_incarnation};
 use kvasir_feed::hub::{BATCH_BLOCKS_MAX, BATCH_INTERVAL_MAX, BatchingConfig, HubConfig};
 use kvasir_feed::journal::JournalConfig;
@@ -18,13 +18,8 @@ use kvasir_process::http::HttpConfig;
 use kvasir_process::options::{ProcessConfig, positive, target};
 use kvasir_process::telemetry::LogConfig;
 use kvasir_process::text::{ByteCount, Span};
-use kvasir_proto::convert::{
-    ConvertError, LOCAL_INDEXER_BY_BROKER, Registration, WorkerProfile, read_medium_ttls,
-};
-use kvasir_proto::limits::{
-    BATCH_WIRE_BYTES_MAX, LEASE_MS_MAX, LEASE_MS_MIN, MEDIUM_TTL_MS_MAX, MEDIUM_TTL_MS_MIN,
-    WORKER_LABELS_MAX,
-};
+use kvasir_proto::convert::{ConvertError, LOCAL_INDEXER_BY_BROKER, Registration, WorkerProfile};
+use kvasir_proto::limits::{BATCH_WIRE_BYTES_MAX, LEASE_MS_MAX, LEASE_MS_MIN, WORKER_LABELS_MAX};
 use kvasir_proto::pb;
 use kvasir_proto::target::is_tls;
 use kvasir_proto::types::{CopyMode, EngineKind, NameError, WorkerId};
@@ -74,7 +69,8 @@ impl Config {
             checked("pool-indexers", &options.pool_indexers, POOL_INDEXERS_MAX, &process.dialer)?;
         check_pool_indexers(&registration, &indexers, &pool_indexers)?;
         let zmq = zmq(options)?;
-        if indexers.is_empty() && options.nats.nats_url.is_none() && zmq.is_none() {
+        let nats = options.nats.check(options.blocks.needs_nats())?;
+        if indexers.is_empty() && nats.is_none() && zmq.is_none() {
             let why = "nothing would be published: name an index, or a NATS server with nats-url";
             return Err(ConfigError::invalid("indexers", why));
         }
@@ -86,7 +82,7 @@ impl Config {
             local_indexer: Some(LOCAL_INDEXER_BY_BROKER.to_owned()),
             ..registration.clone()
         };
-        let broker = options.nats.check()?.map(|(servers, delivery)| BrokerConfig {
+        let broker = nats.map(|(servers, delivery)| BrokerConfig {
             servers,
             delivery,
             registration: by_broker(),
@@ -174,6 +170,7 @@ fn registration(options: &Options) -> Result<Registration, ConfigError> {
         let field = field.trim_start_matches("profile.").replace("labels", "label");
         let field = field
             .replace("lora_names", "lora")
+            .replace("connector_chunks", "connector-chunk")
             .replace("local_indexer_endpoint", "advertise")
             .replace('_', "-");
         ConfigError::invalid(field, problem.to_string())
@@ -187,6 +184,7 @@ fn registration(options: &Options) -> Result<Registration, ConfigError> {
         lease_ms: lease_ms(options)?,
         local_indexer_endpoint: advertised(options)?.unwrap_or_default(),
         lora_names: lora_names(&options.lora)?,
+        connector_chunks: connector_chunks(options)?,
         profile: Some(profile),
         ..Default::default()
     };
@@ -194,6 +192,7 @@ fn registration(options: &Options) -> Result<Registration, ConfigError> {
     let profile = WorkerProfile {
         role: options.role.unwrap_or_default(),
         model_types: options.model_types.clone().unwrap_or_default(),
+        image_tokens: options.image_tokens,
         ..registration.profile.clone()
     };
     let copy_mode = if options.consolidate { CopyMode::Set } else { registration.copy_mode };
@@ -210,41 +209,6 @@ fn lora_names(lora: &[String]) -> Result<Vec<pb::LoraName>, ConfigError> {
         read(text).ok_or_else(why)
     });
     names.collect()
-}
-
-/// Times to live of blocks on the engines' media.
-fn medium_ttls(options: &Options) -> Result<Vec<(String, Duration)>, ConfigError> {
-    const FIELD: &str = "medium-ttl";
-    let invalid = |why: String| ConfigError::invalid(FIELD, why);
-    if options.journal_dir.is_some() && !options.medium_ttl.is_empty() {
-        let why = "does not go with journal-dir: times of announcements are not on disk; leave one of \
-                   them out";
-        return Err(invalid(why.to_owned()));
-    }
-    let read = |text: &String| {
-        let pair = text.split_once('=');
-        let (medium, ttl) = pair.ok_or_else(|| invalid(format!("{text:?} is no medium=time")))?;
-        let is_in_pool = options.engine_pool.is_some() && is_pool_medium(medium);
-        if tier_of_medium(medium).is_none() && !is_in_pool {
-            let why = if is_pool_medium(medium) {
-                format!("{medium:?} is the medium of a shared store: set engine-pool")
-            } else {
-                format!("{medium:?} is no medium of a worker's own memory, such as CPU or DISK")
-            };
-            return Err(invalid(why));
-        }
-        let ttl: Span = ttl.parse().map_err(invalid)?;
-        let ttl_ms = ttl.millis_within(MEDIUM_TTL_MS_MIN..=MEDIUM_TTL_MS_MAX);
-        let ttl_ms = ttl_ms.map_err(|why| invalid(format!("{medium} {why}")))?;
-        Ok((medium.to_owned(), ttl_ms))
-    };
-    let ttls = options.medium_ttl.iter().map(read).collect::<Result<_, _>>()?;
-    let ttls = read_medium_ttls(ttls).map_err(|error| invalid(error.to_string()))?;
-    if !ttls.is_empty() && options.source.is_empty() {
-        let why = "needs a source: publishers on the gRPC port remove blocks themselves";
-        return Err(invalid(why.to_owned()));
-    }
-    Ok(ttls.into_iter().collect())
 }
 
 fn lease_ms(options: &Options) -> Result<u32, ConfigError> {
@@ -370,8 +334,7 @@ fn blocks(
     process: &ProcessConfig,
 ) -> Result<Option<BlocksConfig>, ConfigError> {
     let (address, process) = (registration.address(), (process, options.process.insecure));
-    let has_nats = options.nats.nats_url.is_some();
-    let checked = options.blocks.check(&address, registration.block_size, has_nats, process)?;
+    let checked = options.blocks.check(&address, registration.block_size, process)?;
     let Some(blocks) = checked else { return Ok(None) };
     let sources = options.source.len();
     if sources > 0 && !options.consolidate {
@@ -420,6 +383,7 @@ fn relay(
         rank: spec.dp_rank,
         lora_names: registration.lora_names.clone().into_iter().collect(),
         medium_ttls: medium_ttls.to_vec(),
+        connector_chunks: registration.connector_chunks.clone().into_iter().collect(),
         worker_timeout: positive("worker-timeout", options.worker_timeout)?,
         ..RelayConfig::new(options.engine, &spec.endpoint)
     };

@@ -9,6 +9,7 @@ mod blocks_layout;
 mod blocks_peers;
 mod check;
 mod indexers;
+mod media;
 mod options;
 mod source;
 #[cfg(feature = "blocks")]

@@ -6,7 +6,7 @@ use kvasir_feed::journal::JournalConfig;
 use kvasir_process::config;
 use kvasir_process::options::{NatsOptions, ProcessOptions};
 use kvasir_process::text::{self, ByteCount, Span, optional};
-use kvasir_proto::convert::{ModelTypes, Role};
+use kvasir_proto::convert::{ImageTokens, ModelTypes, Role};
 use kvasir_proto::types::EngineKind;
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -41,6 +41,11 @@ pub struct Options {
     #[arg(long, value_name = "TYPES")]
     #[serde(serialize_with = "optional::serialize")]
     pub model_types: Option<ModelTypes>,
+    /// What the engine has in the place of an image's tokens: identifier, sglang-30-bit (SGLang until 0.5.22) or
+    /// sglang-62-bit (SGLang from 0.5.23). By default as the newest release of the engine; gateways need it
+    #[arg(long, value_name = "FORM")]
+    #[serde(serialize_with = "optional::serialize")]
+    pub image_tokens: Option<ImageTokens>,
     /// Blocks that fit into each rank's accelerator; passed on to routers
     #[arg(long, value_name = "COUNT")]
     pub total_kv_blocks: Option<u64>,
@@ -71,6 +76,11 @@ pub struct Options {
     #[arg(long, value_name = "TTL", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub medium_ttl: Vec<String>,
+    /// Blocks in a chunk on a medium, medium=blocks such as CPU=4, where a connector loads complete chunks only (vLLM's
+    /// blocks_per_chunk above 1, LMCache); repeat the flag (or put , between) for more
+    #[arg(long, value_name = "CHUNK", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub connector_chunk: Vec<String>,
     /// An engine's publisher to relay: endpoint= and, as needed, replay=, topic=, bind=, dp-rank=, with
     /// commas between them. Repeat the flag (or put ; between) for more ranks or sources; in the file,
     /// a `[[source]]` table each

@@ -1,6 +1,7 @@
 use super::*;
 use crate::agent::AgentConfig;
 use crate::load::scrape::ScrapedEngine;
+use kvasir_proto::broker::Delivery;
 use kvasir_proto::convert::Role;
 use kvasir_proto::types::WorkerId;
 use std::time::Duration;
@@ -55,6 +56,16 @@ fn adapters_that_have_numbers_only_are_named() {
         assert_eq!(relay.lora_names, expected.clone().into());
     }
     assert_eq!(agent.sources.relays.len(), 2);
+}
+
+#[test]
+fn chunks_of_connectors_are_read_and_registered() {
+    let Config { agent, .. } =
+        config(&["--connector-chunk=cpu=4,disk=16", "--source=endpoint=tcp://a:1"]);
+    let expected = [("CPU".to_owned(), 4), ("DISK".to_owned(), 16)];
+    assert_eq!(agent.sources.relays[0].connector_chunks, expected);
+    let registration = agent.registration.expect("the agent registers the worker");
+    assert_eq!(registration.connector_chunks, expected.into());
 }
 
 #[test]
@@ -118,11 +129,31 @@ fn what_is_missing_or_wrong_is_named() {
 }
 
 #[test]
+fn nats_has_a_server_by_default() {
+    let mut few = FEW.to_vec();
+    few.remove(3);
+    few.push("--nats-delivery=jetstream");
+    let Ok(Action::Run(config)) = run(&few) else { panic!("refused") };
+    assert!(config.agent.broker.is_some_and(|at| at.delivery == Delivery::Jetstream));
+}
+
+#[test]
 fn times_to_live_that_are_wrong_are_named() {
     for (argument, expected) in [
         (
             "--medium-ttl=CPU=1m",
             "medium-ttl: needs a source: publishers on the gRPC port remove blocks themselves",
+        ),
+        ("--connector-chunk=CPU", "connector-chunk: \"CPU\" is no medium=blocks such as CPU=4"),
+        ("--connector-chunk=CPU=x", "connector-chunk: \"CPU=x\" is no medium=blocks such as CPU=4"),
+        (
+            "--connector-chunk=CPU=1",
+            "connector-chunk: connector_chunks[0].blocks is 1, must be 2 to 256",
+        ),
+        (
+            "--connector-chunk=CLOUD=4",
+            "connector-chunk: \"CLOUD\" is not a medium of a worker's own memory: use one that \
+             connectors announce, such as CPU or DISK",
         ),
         ("--medium-ttl=CPU", "medium-ttl: \"CPU\" is no medium=time"),
         (
@@ -185,10 +216,6 @@ fn values_that_are_wrong_are_named() {
         (
             "--journal-bytes=64KiB",
             "journal-bytes: is 64KiB, must be 512KiB or more: one batch may take that",
-        ),
-        (
-            "--nats-delivery=jetstream",
-            "nats-delivery: is jetstream, which needs nats-url, such as nats://127.0.0.1:4222",
         ),
         (
             "--nats-url=http://a:4222",

@@ -12,7 +12,7 @@ pub struct SourceSpec {
     /// Where it replays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<String>,
-    /// Topic prefix to subscribe to; default all.
+    /// Topic to take, or its beginning up to the end of a name; default all.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub topic: String,
     /// Listen on `endpoint` instead of connecting to it.

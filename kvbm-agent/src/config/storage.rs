@@ -20,7 +20,7 @@ const VOLUME: &str = "volume:";
 #[serde(rename_all = "kebab-case")]
 pub struct StorageOptions {
     /// Publish over NATS which blocks the block manager stores and removes in each tier, for storage providers. Needs
-    /// blocks-host-bytes and nats-url
+    /// blocks-host-bytes
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = false)]
     pub storage_events: bool,
     /// How often storage events are published, at most 60s. They are published earlier once 2048 events wait
@@ -39,13 +39,8 @@ impl StorageOptions {
     /// If an option cannot be used; the error names it.
     pub(super) fn check(
         &self,
-        has_nats: bool,
         volume: Option<&ServerUrl>,
     ) -> Result<Option<StorageConfig>, ConfigError> {
-        if self.storage_events && !has_nats {
-            let why = "needs nats-url: they are published there";
-            return Err(ConfigError::invalid("storage-events", why));
-        }
         let interval = positive("storage-batch-interval", self.storage_batch_interval)?;
         if interval > INTERVAL_MAX {
             let (given, limit) = (self.storage_batch_interval, Span(INTERVAL_MAX));

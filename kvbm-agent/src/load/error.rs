@@ -1,24 +1,7 @@
+use kvasir_engine::scrape::UrlError;
 use kvasir_proto::code::ErrorCode;
 use kvasir_proto::convert::ConvertError;
 use std::time::Duration;
-
-/// Why metrics cannot be read from a URL.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UrlError {
-    /// It is none.
-    #[error("{url:?} is not a URL: {reason}")]
-    Malformed {
-        /// As configured.
-        url: String,
-        /// Why.
-        reason: String,
-    },
-    /// It is another kind of URL.
-    #[error(
-        "{0:?} must be host:port or http://host:port, with a path unless that is /metrics, and nothing more"
-    )]
-    Unsupported(String),
-}
 
 /// Why a load is refused, or the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -12,5 +12,6 @@ pub mod scrape;
 
 pub use board::{LoadBoard, WorkerMetricsPublisher};
 pub use config::LoadConfig;
-pub use error::{LoadError, UrlError};
+pub use error::LoadError;
+pub use kvasir_engine::scrape::UrlError;
 pub use loads::{Known, Loads, Totals};

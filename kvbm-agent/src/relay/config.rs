@@ -7,6 +7,7 @@ use kvasir_feed::hub::HubError;
 use kvasir_proto::types::{CopyMode, DpRank};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Most rounds of replay at a time, over all relays of an agent.
@@ -27,7 +28,7 @@ pub struct RelayConfig {
     pub bind: bool,
     /// Its replay socket; none if it has none.
     pub replay: Option<String>,
-    /// Prefix of the topics wanted; empty for all.
+    /// Topic to take, or its beginning up to the end of a name; empty for all.
     pub topic: String,
     /// The engine.
     pub engine: EngineKind,
@@ -40,6 +41,8 @@ pub struct RelayConfig {
     /// How long blocks on a medium are held after they were last announced, for media whose connector
     /// never removes. By the medium's name.
     pub medium_ttls: Vec<(String, Duration)>,
+    /// Blocks in a chunk of a connector that loads complete chunks only, by the medium's name.
+    pub connector_chunks: Vec<(String, u32)>,
     /// How long it may be disconnected before it counts as gone, and all that it held is dropped.
     pub worker_timeout: Duration,
     /// Time between two probes of an engine that needs no recovery.
@@ -61,6 +64,7 @@ impl RelayConfig {
             rank: 0,
             lora_names: HashMap::new(),
             medium_ttls: Vec::new(),
+            connector_chunks: Vec::new(),
             worker_timeout,
             probe_interval,
         }
@@ -97,9 +101,11 @@ impl RelayConfig {
                 engine: self.engine,
                 block_size,
                 default_rank: self.rank,
-                lora_names: self.lora_names,
+                lora_names: Arc::new(self.lora_names),
                 medium_ttls: self.medium_ttls,
                 has_pool,
+                copy_mode: self.copy_mode,
+                connector_chunks: self.connector_chunks,
             },
             sequencing: SequencerConfig {
                 loss_policy: LossPolicy::Clear,

@@ -2,11 +2,11 @@ use super::pool::PoolOutcome;
 use super::{EnginePool, RelayConfig, RelayError};
 use futures::FutureExt;
 use kvasir_engine::expiry::Expired;
-use kvasir_engine::link::{self, Common, LinkConfig, SourceCommand};
+use kvasir_engine::link::{self, Common, LinkConfig, Resume, SourceCommand};
 use kvasir_engine::normalise::Drops;
 use kvasir_feed::disk::{SourceKind, SourcePosition};
 use kvasir_feed::hub::{Hub, Inlet};
-use kvasir_proto::types::{DpRank, KvEvent, SourceStatus};
+use kvasir_proto::types::{BatchOutcome, DpRank, KvEvent, Reason, SourceStatus, StateReason};
 use std::mem;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ const FAULT_PAUSE: Duration = Duration::from_secs(5);
 pub struct Relay {
     config: LinkConfig,
     /// Where an agent before this one left off: the engine's own copy of that batch shows whether it survived.
-    resume: Option<SourceStatus>,
+    resume: Option<Resume>,
     sink: HubSink,
 }
 
@@ -41,6 +41,8 @@ struct HubSink {
     pool: Option<EnginePool>,
     /// An incarnation has begun that has published nothing yet.
     fresh: bool,
+    /// Reasons why the source is not exact that are in the log.
+    noted: Vec<Reason>,
 }
 
 impl Relay {
@@ -56,9 +58,13 @@ impl Relay {
         let (name, copy_mode) = (config.endpoint.clone(), config.copy_mode);
         let config = config.link(hub.feed().block_size(), pool.is_some())?;
         let inlet = hub.open_persisted(&name, copy_mode, SourceKind::Relay)?;
-        let resume = inlet.pending().map(|persisted| persisted.status());
+        let resume = inlet.pending().map(|persisted| Resume {
+            status: persisted.status(),
+            names: inlet.take_names(),
+            ranks: persisted.ranks,
+        });
         let fresh = resume.is_none();
-        Ok(Self { config, resume, sink: HubSink { inlet, pool, fresh } })
+        Ok(Self { config, resume, sink: HubSink { inlet, pool, fresh, noted: Vec::new() } })
     }
 
     /// Follows the engine until cancelled; then what it held stays in the agent's stream. A panic, which
@@ -117,11 +123,22 @@ impl HubSink {
     fn take(&mut self, command: SourceCommand) {
         match command {
             SourceCommand::Apply {
-                cursor, rank, events, pool_events, drops, main_group, ..
+                cursor,
+                rank,
+                events,
+                pool_events,
+                drops,
+                names,
+                learned,
+                reasons,
+                unmatchable_blocks: _,
             } => {
                 // Before the position: what is published twice is the same.
                 self.publish_in_pool(rank, pool_events, &events);
-                self.apply(SourcePosition { cursor, main_group }, (rank, events), &drops);
+                let position = SourcePosition { cursor, learned, names };
+                self.apply(position, (rank, events), &drops);
+                // A clear in the batch ends earlier reasons, not these.
+                self.note_reasons(reasons);
             }
             SourceCommand::Expire(Expired { rank, event, .. }) => self.expire(rank, event),
             SourceCommand::ExpireInPool(Expired { rank, event, .. }) => {
@@ -141,13 +158,31 @@ impl HubSink {
             }
             // No suspect block is retained.
             SourceCommand::DropSuspects => {}
-            SourceCommand::Outcome { .. } | SourceCommand::Replays { .. } => {}
+            SourceCommand::Outcome { outcome: BatchOutcome::OtherTopic, batches } => {
+                self.inlet.count(|counts| counts.other_topic += batches);
+            }
+            SourceCommand::Outcome { .. }
+            | SourceCommand::Replays { .. }
+            | SourceCommand::Unreachable => {}
             SourceCommand::Excess { connections, .. } => {
                 self.inlet.count(|counts| counts.connections_cut += connections);
             }
             SourceCommand::Status(status) => self.inlet.show(status),
         }
         self.update_pool();
+    }
+
+    /// The engine announced something that the agent's stream does not show: the source is partial until a clear. Logs
+    /// each reason once.
+    fn note_reasons(&mut self, reasons: Vec<(Reason, u64, String)>) {
+        for (reason, count, example) in reasons {
+            let (of_example, since) = (example.as_str().into(), Duration::ZERO);
+            self.inlet.note_reason(&StateReason { reason, count, example: of_example, since });
+            if !self.noted.contains(&reason) {
+                self.noted.push(reason);
+                tracing::warn!(source = self.inlet.name(), %reason, example, "the source is not exact");
+            }
+        }
     }
 
     /// Removes blocks whose time to live is over; the engine has published nothing.

@@ -28,7 +28,7 @@ fn sink() -> (HubSink, EnginePool, Arc<Hub>) {
     let hub = Arc::new(hub);
     let inlet = hub.open("engine", CopyMode::Set).expect("a source");
     let pool = EnginePool { feed: feed("pool"), worker };
-    (HubSink { inlet, pool: Some(pool.clone()), fresh: true }, pool, hub)
+    (HubSink { inlet, pool: Some(pool.clone()), fresh: true, noted: Vec::new() }, pool, hub)
 }
 
 fn names(names: &[u64]) -> Vec<BlockName> {
@@ -47,9 +47,11 @@ fn apply(sink: &mut HubSink, events: Vec<KvEvent>, pool_events: Vec<KvEvent>) {
         rank: 3,
         events,
         pool_events,
-        drops: Drops::default(),
+        drops: Box::default(),
         unmatchable_blocks: 0,
-        main_group: None,
+        reasons: Vec::new(),
+        names: Vec::new(),
+        learned: Arc::default(),
     });
 }
 

@@ -49,7 +49,8 @@ impl EnginePool {
                 event @ (KvEvent::Stored { .. }
                 | KvEvent::Removed { .. }
                 | KvEvent::Gone { .. }
-                | KvEvent::Cleared) => published.push(event),
+                | KvEvent::Cleared
+                | KvEvent::ClearedTier(_)) => published.push(event),
             }
         }
         if published.is_empty() {

@@ -85,6 +85,11 @@ impl Writer {
                 self.map(1);
                 self.text_entry("type", "AllBlocksCleared");
             }
+            KvEvent::ClearedTier(tier) => {
+                self.map(2);
+                self.text_entry("type", "TierBlocksCleared");
+                self.text_entry("medium", medium(*tier));
+            }
         }
     }
 

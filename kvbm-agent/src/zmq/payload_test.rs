@@ -5,7 +5,7 @@ use kvasir_feed::journal::{Journal, JournalConfig};
 use kvasir_proto::types::{DpRank, LocalHash};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const INCARNATION: Incarnation = Incarnation(7);
@@ -22,14 +22,7 @@ fn encoded(incarnation: Incarnation, batch: &Batch) -> Vec<u8> {
 }
 
 fn normalised(payload: &[u8], engine: EngineKind) -> (DpRank, Vec<KvEvent>, u64) {
-    let config = NormaliserConfig {
-        engine,
-        block_size: BLOCK_SIZE,
-        default_rank: 9,
-        lora_names: HashMap::new(),
-        medium_ttls: Vec::new(),
-        has_pool: false,
-    };
+    let config = NormaliserConfig { default_rank: 9, ..NormaliserConfig::new(engine, BLOCK_SIZE) };
     let out = Normaliser::new(config).normalise(decode(payload, engine).expect("a batch"));
     (out.rank, out.events, out.drops.total())
 }

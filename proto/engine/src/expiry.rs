@@ -120,7 +120,8 @@ impl Expiry {
                 (KvEvent::Gone { tier, names }, _) => {
                     names.iter().for_each(|&name| self.forget(held(*tier, name)));
                 }
-                (KvEvent::Cleared, _) => self.forget_rank(rank),
+                (KvEvent::Cleared, _) => self.forget_rank(rank, None),
+                (KvEvent::ClearedTier(tier), _) => self.forget_rank(rank, Some(*tier)),
                 // One copy fewer: others may be left, and those have the deadline.
                 (KvEvent::Removed { .. } | KvEvent::Stored { .. }, _)
                 | (KvEvent::StoredNames { .. }, None) => {}
@@ -217,10 +218,14 @@ impl Expiry {
         }
     }
 
-    fn forget_rank(&mut self, rank: DpRank) {
+    fn forget_rank(&mut self, rank: DpRank, only: Option<Tier>) {
         let of_rank = self.deadlines.remove(&rank);
         for ((tier, name), deadline) in of_rank.into_iter().flatten() {
-            self.queue.remove(&(deadline, TimedBlock { rank, tier, name }));
+            if only.is_none_or(|only| only == tier) {
+                self.queue.remove(&(deadline, TimedBlock { rank, tier, name }));
+            } else {
+                self.deadlines.entry(rank).or_default().insert((tier, name), deadline);
+            }
         }
     }
 }

@@ -17,6 +17,8 @@
 //! for bare engines. They use other transports and already publish index events. The private module
 //! `order` holds what the two share.
 //!
+//! [`scrape`] reads how busy an engine is and how many blocks it has from its page of metrics.
+//!
 //! [`throttle`] limits log lines that a peer can cause.
 
 pub mod zmtp;
@@ -34,5 +36,7 @@ pub mod recover;
 pub mod expiry;
 
 pub mod link;
+
+pub mod scrape;
 
 pub mod throttle;

@@ -16,8 +16,11 @@ use kvasir_proto::{
 };
 use kvasir_tls::{ClientFiles, Dialer, Identity, ServerFiles, ServerTls, TlsError};
 use serde::Serialize;
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{env, ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 use tokio::sync::Semaphore;
+
+/// The NATS server where nothing names one.
+const NATS_DEFAULT: &str = "nats://127.0.0.1:4222";
 
 /// TLS of a program's ports, and who may call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args, Serialize)]
@@ -252,13 +255,15 @@ fn unusable(error: TlsError) -> ConfigError {
 #[serde(rename_all = "kebab-case")]
 pub struct NatsOptions {
     /// NATS server between agents and indexes, such as nats://127.0.0.1:4222 or
-    /// nats://USER:PASSWORD@HOST:4222; several servers of a cluster separated by commas
+    /// nats://USER:PASSWORD@HOST:4222; several servers of a cluster separated by commas. If not set, and another
+    /// option needs NATS: the server in the variable NATS_SERVER, else nats://127.0.0.1:4222
     #[arg(long, hide_env_values = true, hide_default_value = true, value_name = "URL")]
     pub nats_url: Option<ServerUrl>,
-    /// How events travel over NATS: core (at most once), or jetstream (from a stream that retains them)
-    #[arg(long, value_name = "DELIVERY", default_value_t = Delivery::Core)]
-    #[serde(serialize_with = "text::serialize")]
-    pub nats_delivery: Delivery,
+    /// How events travel over NATS: core (at most once), or jetstream (from a stream that retains them). Events travel
+    /// over NATS if this or nats-url is set; core if only nats-url is
+    #[arg(long, value_name = "DELIVERY")]
+    #[serde(serialize_with = "text::optional::serialize", skip_serializing_if = "Option::is_none")]
+    pub nats_delivery: Option<Delivery>,
     /// How to sign on, and what stands before all names.
     #[command(flatten)]
     #[serde(flatten)]
@@ -306,38 +311,42 @@ impl NatsAccessOptions {
         }
     }
 
-    /// Checks that nothing is set where there is no server.
+    /// Whether one of these is set, so that the program needs NATS.
+    #[must_use]
+    pub fn is_set(&self) -> bool {
+        self.access().first_set().is_some()
+    }
+
+    /// The servers of `url`, or else the default one.
     ///
     /// # Errors
-    /// If something is; the error names it.
-    pub fn check_without_server(&self) -> Result<(), ConfigError> {
-        match self.access().first_set() {
-            None => Ok(()),
-            Some(option) => {
-                let why = "needs nats-url beside it, such as nats://127.0.0.1:4222";
-                Err(ConfigError::invalid(option, why))
-            }
-        }
+    /// If the URL names no server, or a file is not what its option wants.
+    pub fn servers(&self, url: Option<&ServerUrl>) -> Result<NatsServers, ConfigError> {
+        let default = || default_nats_url(env::var_os("NATS_SERVER"));
+        NatsServers::read(&url.cloned().unwrap_or_else(default), self.access())
     }
 }
 
+/// The server where no option names one: that of the variable `NATS_SERVER`, often without a scheme, or else the default
+/// port on this machine.
+fn default_nats_url(variable: Option<OsString>) -> ServerUrl {
+    let named = variable.and_then(|url| url.into_string().ok()).filter(|url| !url.is_empty());
+    let with_scheme = |url: String| if url.contains("://") { url } else { format!("nats://{url}") };
+    ServerUrl::from(named.map_or_else(|| NATS_DEFAULT.to_owned(), with_scheme))
+}
+
 impl NatsOptions {
-    /// The servers and how events travel, if there is one.
+    /// The servers and how events travel. `None` if nothing needs NATS: no option of it is set, and not `is_wanted`.
     ///
     /// # Errors
-    /// If the URL names no server, a file is not what its option wants, or there is no URL and another option needs
-    /// one.
-    pub fn check(&self) -> Result<Option<(NatsServers, Delivery)>, ConfigError> {
-        let delivery = self.nats_delivery;
-        let Some(url) = &self.nats_url else {
-            self.access.check_without_server()?;
-            if delivery == Delivery::Core {
-                return Ok(None);
-            }
-            let why = format!("is {delivery}, which needs nats-url, such as nats://127.0.0.1:4222");
-            return Err(ConfigError::invalid("nats-delivery", why));
-        };
-        Ok(Some((NatsServers::read(url, self.access.access())?, delivery)))
+    /// If the URL names no server, or a file is not what its option wants.
+    pub fn check(&self, is_wanted: bool) -> Result<Option<(NatsServers, Delivery)>, ConfigError> {
+        let is_set = self.nats_url.is_some() || self.nats_delivery.is_some();
+        if !(is_wanted || is_set || self.access.is_set()) {
+            return Ok(None);
+        }
+        let servers = self.access.servers(self.nats_url.as_ref())?;
+        Ok(Some((servers, self.nats_delivery.unwrap_or(Delivery::Core))))
     }
 }
 
@@ -389,4 +398,43 @@ fn otlp_target(text: &str) -> Result<String, ConfigError> {
 /// If it is none.
 pub fn target(field: &str, text: &str) -> Result<String, ConfigError> {
     read_target(text).map_err(|error| ConfigError::invalid(field, error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variable_of_document_004_names_the_nats_server() {
+        let url = |variable: Option<&str>| {
+            let url = default_nats_url(variable.map(OsString::from));
+            NatsServers::read(&url, NatsAccess::default()).map(|servers| servers.to_string())
+        };
+        for (variable, expected) in [
+            (None, "nats://127.0.0.1:4222"),
+            (Some(""), "nats://127.0.0.1:4222"),
+            (Some("broker:4333"), "nats://broker:4333"),
+            (Some("nats://a:1,tls://b:2"), "nats://a:1,tls://b:2"),
+        ] {
+            assert_eq!(url(variable).as_deref().ok(), Some(expected), "{variable:?}");
+        }
+    }
+
+    #[test]
+    fn nats_is_there_once_an_option_needs_it() {
+        let none = NatsOptions {
+            nats_url: None,
+            nats_delivery: None,
+            access: NatsAccessOptions::default(),
+        };
+        let checked = |options: &NatsOptions, is_wanted| options.check(is_wanted).expect("options");
+        assert!(checked(&none, false).is_none());
+        assert!(checked(&none, true).is_some());
+        let delivery = NatsOptions { nats_delivery: Some(Delivery::Jetstream), ..none.clone() };
+        assert!(matches!(checked(&delivery, false), Some((_, Delivery::Jetstream))));
+        let namespace = Some("fleet".parse().expect("a name"));
+        let access = NatsAccessOptions { nats_namespace: namespace, ..none.access.clone() };
+        let named = NatsOptions { access, ..none };
+        assert!(matches!(checked(&named, false), Some((_, Delivery::Core))));
+    }
 }

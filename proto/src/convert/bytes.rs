@@ -102,6 +102,7 @@ impl Registration {
         let entries = self.endpoints.len()
             + self.lora_names.len()
             + self.medium_ttls.len()
+            + self.connector_chunks.len()
             + self.pools.len()
             + self.profile.labels.len();
         pb::RegisterWorkerRequest::from(self).encoded_len() + entries * ENTRY_BYTES

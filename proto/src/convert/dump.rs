@@ -4,6 +4,7 @@
 use super::{
     ConvertError, Problem, Registration, WorkerAddress, cursor, incarnation,
     local::read_record,
+    meaning::{KnownName, read_meanings, read_source_learned, source_learned},
     read_cursor,
     shared::{
         check_count, check_range, check_required_name, copy_mode, read_copy_mode, read_incarnation,
@@ -17,8 +18,8 @@ use crate::{
     },
     pb::{self, dump_worker_response::Part},
     types::{
-        CopyMode, Cursor, DpRank, Fingerprint, HeldBlock, Incarnation, PartitionKey, SourceState,
-        WorkerId,
+        CopyMode, Cursor, DpRank, Fingerprint, HeldBlock, Incarnation, Learned, PartitionKey,
+        SourceState, WorkerId,
     },
 };
 
@@ -72,6 +73,13 @@ pub enum WorkerDumpPart {
         /// The records.
         records: Vec<(u32, HeldBlock)>,
     },
+    /// What names of a source mean, at most [`DUMP_MEANINGS_MAX`](crate::limits::DUMP_MEANINGS_MAX).
+    Meanings {
+        /// The source's number.
+        number: u32,
+        /// The names.
+        names: Vec<KnownName>,
+    },
     /// The end of a source.
     End {
         /// Its number.
@@ -94,8 +102,8 @@ pub struct DumpedSource {
     pub applied: Option<Cursor>,
     /// The latest superseded incarnations, oldest first; at most [`TOLD_PAST_INCARNATIONS_MAX`].
     pub past: Vec<Incarnation>,
-    /// The engine's main KV-cache group; none until the engine states it.
-    pub main_group: Option<u32>,
+    /// What the engine has shown of itself.
+    pub learned: Learned,
     /// Its state.
     pub state: SourceState,
     /// Whether announced blocks are missing.
@@ -132,6 +140,11 @@ impl TryFrom<pb::DumpWorkerResponse> for WorkerDumpPart {
     fn try_from(response: pb::DumpWorkerResponse) -> Result<Self, ConvertError> {
         match response.part {
             Some(Part::Chunk(chunk)) => read_chunk(chunk).map_err(|error| error.within("chunk")),
+            Some(Part::Meanings(meanings)) => {
+                let number = meanings.source_index;
+                let names = read_meanings(&meanings).map_err(|error| error.within("meanings"))?;
+                Ok(Self::Meanings { number, names })
+            }
             Some(Part::End(end)) => read_end(end).map_err(|error| error.within("end")),
             None => Err(ConvertError::new("part", Problem::Required)),
         }
@@ -175,7 +188,7 @@ fn read_end(end: pb::DumpEnd) -> Result<WorkerDumpPart, ConvertError> {
         copy_mode: mode.ok_or_else(|| ConvertError::new("copy_mode", Problem::Required))?,
         applied,
         past: past.collect::<Result<_, _>>()?,
-        main_group: end.main_group,
+        learned: read_source_learned(end.main_group, end.learned.as_ref())?,
         state: read_state("state", end.state)?,
         incomplete: end.incomplete,
         ranks: end.dp_ranks,
@@ -200,7 +213,8 @@ pub fn dumped_source(number: u32, records: u64, source: DumpedSource) -> pb::Dum
             payload_hash: at.payload_hash,
         }),
         past_incarnations: source.past.into_iter().map(incarnation).collect(),
-        main_group: source.main_group,
+        main_group: source.learned.main_group,
+        learned: Some(source_learned(&source.learned)),
         dp_ranks: source.ranks,
     }
 }
@@ -279,7 +293,7 @@ mod tests {
                 fingerprint: Some(fingerprint),
             }),
             past: vec![Incarnation(1), Incarnation(u128::MAX)],
-            main_group: Some(0),
+            learned: Learned { main_group: Some(0), ..Learned::default() },
             state: SourceState::Degraded,
             incomplete: true,
             ranks: vec![0, 3],

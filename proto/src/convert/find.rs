@@ -5,18 +5,19 @@ use super::{
     },
 };
 use crate::{
-    hash::{MultimodalSpan, Namespace, Seed, local_hashes, multimodal_hash, tokens_le},
+    hash::{
+        MultimodalSpan, Namespace, Seed, leaf, local_hashes, multimodal_hash, next_token, stem,
+        tokens_le, wide_local_hashes,
+    },
     limits::{
         MULTIMODAL_IDENTIFIER_BYTES_MAX, NAME_BYTES_MAX, QUERY_BLOCKS_MAX,
-        QUERY_MULTIMODAL_ITEMS_MAX, QUERY_TOKENS_MAX, QUERY_WORKER_IDS_MAX,
+        QUERY_MULTIMODAL_ITEMS_MAX, QUERY_TOKENS_MAX, QUERY_WORKER_IDS_MAX, SALT_BYTES_MAX,
     },
     pb,
-    types::{
-        BlockName, Cursor, DpRank, LocalHash, PartitionKey, SourceState, Tier, TierSet, WorkerId,
-    },
+    types::{BlockName, LocalHash, PartitionKey, Tier, TierSet, WorkerId},
 };
 use prost::bytes::Bytes;
-use std::{borrow::Cow, fmt, time::Duration};
+use std::fmt;
 
 /// A checked `FindMatchesRequest`.
 #[derive(Debug, Clone)]
@@ -37,6 +38,11 @@ pub struct FindQuery {
     pub top_k: Option<usize>,
     /// Whether what a worker's pools hold counts, too.
     pub shared: bool,
+    /// What follows each block of a prompt given by local hashes, for workers whose hashes cover it; none if it is not
+    /// known. As [`next_token`](crate::hash::next_token) has it.
+    pub next_tokens: Option<Vec<u32>>,
+    /// Whether the reasons of states are wanted.
+    pub explain: bool,
 }
 
 /// A prompt in one of the forms a query may give it.
@@ -65,6 +71,8 @@ pub enum QueryTokens {
     Numbers(Vec<u32>),
     /// Little-endian u32, a multiple of 4 bytes.
     LittleEndian(Bytes),
+    /// One number each, of which some may be beyond 32 bits.
+    Wide(Vec<u64>),
 }
 
 impl QueryTokens {
@@ -74,15 +82,19 @@ impl QueryTokens {
         match self {
             Self::Numbers(tokens) => tokens.len(),
             Self::LittleEndian(bytes) => bytes.len() / 4,
+            Self::Wide(tokens) => tokens.len(),
         }
     }
 
-    /// The bytes that are hashed; not copied on little-endian machines.
-    #[must_use]
-    pub fn as_le(&self) -> Cow<'_, [u8]> {
+    /// One token; none past the last, and if it is beyond 32 bits.
+    fn get(&self, index: usize) -> Option<u32> {
         match self {
-            Self::Numbers(tokens) => tokens_le(tokens),
-            Self::LittleEndian(bytes) => Cow::Borrowed(bytes),
+            Self::Numbers(tokens) => tokens.get(index).copied(),
+            Self::LittleEndian(bytes) => {
+                let (tokens, _no_rest) = bytes.as_chunks();
+                tokens.get(index).map(|token| u32::from_le_bytes(*token))
+            }
+            Self::Wide(tokens) => u32::try_from(*tokens.get(index)?).ok(),
         }
     }
 }
@@ -120,13 +132,103 @@ impl QueryInput {
                     return Err(TooManyBlocks { blocks });
                 }
                 buffer.clear();
-                local_hashes(&tokens.as_le(), block_size, *seed, multimodal, buffer);
+                match tokens {
+                    QueryTokens::Wide(tokens) => {
+                        wide_local_hashes(tokens, block_size, *seed, multimodal, buffer);
+                    }
+                    QueryTokens::Numbers(tokens) => {
+                        local_hashes(&tokens_le(tokens), block_size, *seed, multimodal, buffer);
+                    }
+                    QueryTokens::LittleEndian(bytes) => {
+                        local_hashes(bytes, block_size, *seed, multimodal, buffer);
+                    }
+                }
                 Ok(Some(buffer))
             }
             Self::Locals(locals) => Ok(Some(locals)),
             Self::Names(_) => Ok(None),
         }
     }
+}
+
+impl QueryInput {
+    /// What follows each complete block of a prompt given as tokens, as [`next_token`] has it: one fewer than blocks if
+    /// the prompt ends with the last one. Empty for hashes.
+    #[must_use]
+    pub fn next_tokens(&self, block_size: u32) -> Vec<u32> {
+        let Self::Tokens { tokens, multimodal, .. } = self else { return Vec::new() };
+        let block_size = usize::try_from(block_size).unwrap_or(usize::MAX).max(1);
+        let ends = (1..=tokens.count() / block_size).map(|blocks| blocks * block_size);
+        let next = ends.map_while(|end| match next_of(tokens, multimodal, end) {
+            Next::Token(token) => Some(token),
+            // Stands for a token that no such engine hashes.
+            Next::Wide => Some(u32::MAX),
+            Next::End => None,
+        });
+        next.collect()
+    }
+}
+
+impl FindQuery {
+    /// Positions of the prompt at workers whose hashes cover the token after each block, two for each block: the stem,
+    /// and the leaf unless the prompt ends with the block. `locals` are the prompt's local hashes. False if what follows
+    /// the blocks is not known.
+    pub fn look_ahead_positions(
+        &self,
+        block_size: u32,
+        locals: &[LocalHash],
+        out: &mut Vec<LocalHash>,
+    ) -> bool {
+        out.clear();
+        let block_size = usize::try_from(block_size).unwrap_or(usize::MAX);
+        let is_known = match (&self.input, &self.next_tokens) {
+            (QueryInput::Tokens { .. }, _) => true,
+            (QueryInput::Locals(_), Some(next)) => next.len() + 1 >= locals.len(),
+            (QueryInput::Locals(_), None) => locals.len() == 1,
+            (QueryInput::Names(_), _) => false,
+        };
+        if !is_known {
+            return false;
+        }
+        for (at, &local) in locals.iter().enumerate() {
+            let next = match &self.input {
+                QueryInput::Tokens { tokens, multimodal, .. } => {
+                    next_of(tokens, multimodal, (at + 1).saturating_mul(block_size))
+                }
+                QueryInput::Locals(_) | QueryInput::Names(_) => {
+                    let next = self.next_tokens.as_ref().and_then(|next| next.get(at));
+                    next.map_or(Next::End, |&next| Next::Token(next))
+                }
+            };
+            match next {
+                Next::Token(next) => out.extend([stem(local), leaf(next)]),
+                Next::End => out.push(stem(local)),
+                // No engine can have hashed it.
+                Next::Wide => break,
+            }
+        }
+        true
+    }
+}
+
+/// What follows a block of a prompt.
+enum Next {
+    Token(u32),
+    /// Nothing: the prompt ends.
+    End,
+    /// A token beyond 32 bits.
+    Wide,
+}
+
+fn next_of(tokens: &QueryTokens, multimodal: &[MultimodalSpan], index: usize) -> Next {
+    if index >= tokens.count() {
+        return Next::End;
+    }
+    let Some(token) = tokens.get(index) else { return Next::Wide };
+    let begins = multimodal.iter().filter(|span| span.start == index).map(|span| span.hash);
+    let mut begins: Vec<u64> = begins.collect();
+    begins.sort_unstable();
+    Next::Token(next_token(token, &begins))
 }
 
 /// The unchecked fields of a request.
@@ -149,6 +251,9 @@ pub(super) struct Fields<'a> {
     pub(super) minimum_overlap_blocks: Option<u32>,
     pub(super) top_k: u32,
     pub(super) shared: bool,
+    pub(super) next_tokens_le: Bytes,
+    pub(super) wide_token_ids: Vec<u64>,
+    pub(super) explain: bool,
 }
 
 impl Fields<'_> {
@@ -164,9 +269,12 @@ impl Fields<'_> {
             0 => None,
             count => Some(usize::try_from(count).unwrap_or(usize::MAX)),
         };
-        let shared = self.shared;
+        let (shared, explain) = (self.shared, self.explain);
+        let next_tokens = read_next_tokens(&self)?;
         let input = read_input(self)?;
         Ok(FindQuery {
+            next_tokens,
+            explain,
             partition,
             block_size,
             input,
@@ -177,6 +285,23 @@ impl Fields<'_> {
             shared,
         })
     }
+}
+
+fn read_next_tokens(request: &Fields<'_>) -> Result<Option<Vec<u32>>, ConvertError> {
+    const FIELD: &str = "next_tokens_le";
+    let bytes = &request.next_tokens_le;
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    check_tokens_le(FIELD, bytes)?;
+    let (tokens, _no_rest) = bytes.as_chunks();
+    let blocks = request.local_hashes.len();
+    if tokens.len() != blocks && tokens.len() + 1 != blocks {
+        let actual = format!("has {} tokens for {blocks} local_hashes", tokens.len());
+        let expected = "a token for each, or for each but the last".to_owned();
+        return Err(ConvertError::new(FIELD, Problem::Mismatch { actual, expected }));
+    }
+    Ok(Some(tokens.iter().map(|token| u32::from_le_bytes(*token)).collect()))
 }
 
 fn read_tiers(tiers: &[i32]) -> Result<TierSet, ConvertError> {
@@ -205,7 +330,8 @@ fn read_workers(ids: &[&str]) -> Result<Option<Vec<WorkerId>>, ConvertError> {
     workers.collect::<Result<_, _>>().map(Some)
 }
 
-pub(super) const INPUTS: &str = "token_ids, token_ids_le, local_hashes or sequence_hashes";
+pub(super) const INPUTS: &str =
+    "token_ids, token_ids_le, wide_token_ids, local_hashes or sequence_hashes";
 
 fn read_input(request: Fields<'_>) -> Result<QueryInput, ConvertError> {
     let given = [
@@ -213,32 +339,39 @@ fn read_input(request: Fields<'_>) -> Result<QueryInput, ConvertError> {
         !request.token_ids_le.is_empty(),
         !request.local_hashes.is_empty(),
         !request.sequence_hashes.is_empty(),
+        !request.wide_token_ids.is_empty(),
     ];
     match given {
-        [true, false, false, false] => {
+        [false, false, false, false, true] => {
+            check_count("wide_token_ids", request.wide_token_ids.len(), QUERY_TOKENS_MAX)?;
+            let tokens = QueryTokens::Wide(request.wide_token_ids);
+            let extras = (request.lora_name, request.cache_salt, &*request.multimodal);
+            read_tokens(tokens, extras)
+        }
+        [true, false, false, false, false] => {
             check_count("token_ids", request.token_ids.len(), QUERY_TOKENS_MAX)?;
             let tokens = QueryTokens::Numbers(request.token_ids);
             let extras = (request.lora_name, request.cache_salt, &*request.multimodal);
             read_tokens(tokens, extras)
         }
-        [false, true, false, false] => {
+        [false, true, false, false, false] => {
             check_tokens_le("token_ids_le", &request.token_ids_le)?;
             check_count("token_ids_le", request.token_ids_le.len() / 4, QUERY_TOKENS_MAX)?;
             let tokens = QueryTokens::LittleEndian(request.token_ids_le);
             let extras = (request.lora_name, request.cache_salt, &*request.multimodal);
             read_tokens(tokens, extras)
         }
-        [false, false, true, false] => {
+        [false, false, true, false, false] => {
             check_count("local_hashes", request.local_hashes.len(), QUERY_BLOCKS_MAX)?;
             refuse_extras(&request)?;
             Ok(QueryInput::Locals(request.local_hashes))
         }
-        [false, false, false, true] => {
+        [false, false, false, true, false] => {
             check_count("sequence_hashes", request.sequence_hashes.len(), QUERY_BLOCKS_MAX)?;
             refuse_extras(&request)?;
             Ok(QueryInput::Names(request.sequence_hashes))
         }
-        [false, false, false, false] => Err(ConvertError::new(INPUTS, Problem::Required)),
+        [false, false, false, false, false] => Err(ConvertError::new(INPUTS, Problem::Required)),
         _ => {
             let set = given.iter().filter(|set| **set).count();
             let actual = format!("are {set} inputs");
@@ -264,7 +397,7 @@ fn read_tokens(
     (lora_name, cache_salt, items): (&str, &str, &[pb::MultimodalItem]),
 ) -> Result<QueryInput, ConvertError> {
     check_text("lora_name", lora_name, NAME_BYTES_MAX)?;
-    check_text("cache_salt", cache_salt, NAME_BYTES_MAX)?;
+    check_text("cache_salt", cache_salt, SALT_BYTES_MAX)?;
     check_count("multimodal", items.len(), QUERY_MULTIMODAL_ITEMS_MAX)?;
     let spans = items.iter().enumerate().map(|(index, item)| {
         read_span(item, tokens.count())
@@ -310,79 +443,6 @@ fn refuse_extras(request: &Fields<'_>) -> Result<(), ConvertError> {
     match extras.iter().find(|(_, empty)| !empty) {
         Some((field, _)) => Err(ConvertError::new(*field, Problem::Unexpected(REASON))),
         None => Ok(()),
-    }
-}
-
-/// The answer to one [`FindQuery`].
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct FindAnswer {
-    /// Complete blocks of the query.
-    pub query_blocks: u32,
-    /// Most matching blocks of any worker that passed the filter.
-    pub best_overlap_blocks: u32,
-    /// Block size of the partition, in tokens.
-    pub block_size: u32,
-    /// Best first.
-    pub matches: Vec<WorkerMatch>,
-    /// Ids of workers that are not fully restored yet.
-    pub restoring: Vec<WorkerId>,
-    /// Pools that hold blocks of the query, by id; none if it does not ask for them.
-    pub pools: Vec<PoolState>,
-}
-
-/// How much of a query a pool holds, and how fresh that is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PoolState {
-    /// The pool.
-    pub pool: WorkerId,
-    /// Blocks of the query that it holds, wherever they are in it.
-    pub held_blocks: u32,
-    /// Worst state among its sources.
-    pub state: SourceState,
-    /// Whether all sources that feed it are connected; false if there are none.
-    pub connected: bool,
-    /// Announced batches that are not applied yet.
-    pub lag_batches: u64,
-    /// Time since it was last confirmed to have nothing newer.
-    pub verified_age: Option<Duration>,
-}
-
-/// One rank's answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WorkerMatch {
-    /// The worker.
-    pub worker: WorkerId,
-    /// Its rank.
-    pub rank: DpRank,
-    /// Leading blocks of the query that it holds.
-    pub blocks: u32,
-    /// Leading blocks of the query that are expected there because of placements.
-    pub speculative_blocks: u32,
-    /// How many of its `blocks` are in each tier, by [`Tier::index`].
-    pub by_tier: [u32; Tier::COUNT],
-    /// How many of its `blocks` have each tier as their best one: with `pool_blocks`, the sum is `blocks`.
-    pub by_best_tier: [u32; Tier::COUNT],
-    /// How many of its `blocks` only a pool of the worker holds.
-    pub pool_blocks: u32,
-    /// Worst state among its sources.
-    pub state: SourceState,
-    /// Cursor of that source.
-    pub applied: Option<Cursor>,
-    /// Announced batches of it that are not applied yet.
-    pub lag_batches: u64,
-    /// Time since it was last confirmed to have nothing newer.
-    pub verified_age: Option<Duration>,
-    /// Blocks of the rank that the index lacks because of its byte budget.
-    pub shed_blocks: u64,
-    /// Whether all sources that feed the rank are connected; false if there are none.
-    pub connected: bool,
-}
-
-impl WorkerMatch {
-    /// Leading blocks of the query that it holds or is expected to hold: matches are sorted by this.
-    #[must_use]
-    pub fn expected_blocks(&self) -> u32 {
-        self.blocks.max(self.speculative_blocks)
     }
 }
 

@@ -1,9 +1,12 @@
 use super::*;
+use crate::hash::Namespace;
 use crate::{
     code::ErrorCode,
-    convert::{FindReply, FindRequest, WriteAnswer},
+    convert::{FindAnswer, FindReply, FindRequest, PoolState, WorkerMatch, WriteAnswer},
+    types::SourceState,
 };
 use prost::Message;
+use std::time::Duration;
 
 #[expect(clippy::needless_pass_by_value, reason = "requests are made on the spot")]
 fn read(request: pb::FindMatchesRequest) -> Result<FindQuery, ConvertError> {
@@ -42,14 +45,14 @@ fn check(request: pb::FindMatchesRequest, expected: &str) {
 
 #[test]
 fn every_refusal_of_the_prompt_names_the_field_and_the_fix() {
-    let long = "x".repeat(257);
+    let long = "x".repeat(513);
     check(
         pb::FindMatchesRequest { local_hashes: vec![], ..request() },
-        "token_ids, token_ids_le, local_hashes or sequence_hashes is required",
+        "token_ids, token_ids_le, wide_token_ids, local_hashes or sequence_hashes is required",
     );
     check(
         pb::FindMatchesRequest { sequence_hashes: vec![1], ..request() },
-        "token_ids, token_ids_le, local_hashes or sequence_hashes are 2 inputs, must be exactly one",
+        "token_ids, token_ids_le, wide_token_ids, local_hashes or sequence_hashes are 2 inputs, must be exactly one",
     );
     check(
         pb::FindMatchesRequest {
@@ -73,7 +76,7 @@ fn every_refusal_of_the_prompt_names_the_field_and_the_fix() {
     );
     check(
         pb::FindMatchesRequest { cache_salt: long, ..tokens() },
-        "cache_salt has 257 bytes, the limit is 256",
+        "cache_salt has 513 bytes, the limit is 512",
     );
     check(
         pb::FindMatchesRequest { multimodal: vec![item("", 0, 1)], ..tokens() },
@@ -150,10 +153,17 @@ fn both_token_forms_hash_alike_and_never_show_their_tokens() {
     let bytes: Vec<u8> =
         [70_001_u32, 70_002].iter().flat_map(|token| token.to_le_bytes()).collect();
     let little = QueryTokens::LittleEndian(Bytes::from(bytes));
-    assert_eq!(numbers.as_le(), little.as_le());
-    for tokens in [numbers, little] {
+    let wide = QueryTokens::Wide(vec![70_001, 70_002]);
+    let mut hashes = Vec::new();
+    for tokens in [numbers, little, wide] {
         assert_eq!(format!("{tokens:?}"), "QueryTokens(2)");
+        let seed = Namespace::default().seed();
+        let input = QueryInput::Tokens { tokens, seed, multimodal: Vec::new() };
+        let mut locals = Vec::new();
+        assert!(input.local_hashes(1, &mut locals).expect("few blocks").is_some());
+        hashes.push(locals);
     }
+    assert!(hashes.iter().all(|locals| *locals == hashes[0] && locals.len() == 2));
 }
 
 #[test]
@@ -176,6 +186,8 @@ fn an_answer_carries_every_field() {
             lag_batches: 5,
             verified_age: Some(Duration::from_millis(7)),
             connected: true,
+            may_be_high: true,
+            reasons: Vec::new(),
         }],
         restoring: vec![WorkerId::new("v").expect("a valid id")],
         pools: vec![PoolState {
@@ -186,6 +198,7 @@ fn an_answer_carries_every_field() {
             lag_batches: 0,
             verified_age: None,
         }],
+        wants_next_tokens: true,
     };
     let expected = pb::FindMatchesResponse {
         request_id: 9,
@@ -207,6 +220,8 @@ fn an_answer_carries_every_field() {
             shed_blocks: 5,
             connected: true,
             pool_blocks: 1,
+            may_be_high: true,
+            reasons: vec![],
         }],
         missing_shards: vec![],
         restoring_worker_ids: vec!["v".to_owned()],
@@ -218,6 +233,7 @@ fn an_answer_carries_every_field() {
             lag_batches: 0,
             verified_age_ms: None,
         }],
+        wants_next_tokens: true,
     };
     let mut bytes = Vec::new();
     FindReply { request_id: 9, answer }.write(&mut bytes);

@@ -3,8 +3,9 @@
 
 use super::{
     ConvertError,
-    find::{Fields, FindAnswer, FindQuery, PoolState, WorkerMatch},
-    shared::{age_ms, state},
+    find::{Fields, FindQuery},
+    find_answer::{FindAnswer, PoolState, WorkerMatch},
+    shared::{age_ms, state, state_reason},
 };
 use crate::{
     pb,
@@ -76,6 +77,13 @@ impl<'a> Fields<'a> {
             12 => numbers(wire_type, &mut self.local_hashes, at, LocalHash),
             13 => numbers(wire_type, &mut self.sequence_hashes, at, BlockName),
             14 => message::merge_repeated(wire_type, &mut self.multimodal, rest, context),
+            15 => {
+                let payload = payload(wire_type, at)?;
+                self.next_tokens_le =
+                    if payload.is_empty() { Bytes::new() } else { message.slice_ref(payload) };
+                Ok(())
+            }
+            16 => uint64::merge_repeated(wire_type, &mut self.wide_token_ids, rest, context),
             20 => int32::merge_repeated(wire_type, &mut self.tiers, rest, context),
             21 => {
                 let mut id = "";
@@ -89,6 +97,7 @@ impl<'a> Fields<'a> {
             }
             23 => uint32::merge(wire_type, &mut self.top_k, rest, context),
             24 => bool::merge(wire_type, &mut self.shared, rest, context),
+            25 => bool::merge(wire_type, &mut self.explain, rest, context),
             _ => Ok(()),
         }
     }
@@ -176,7 +185,7 @@ impl WriteAnswer for FindStreamReply {
     }
 }
 
-// Tags below are less than 16, so that keys have one byte.
+// Tags of these functions are less than 16, so that keys have one byte.
 
 /// A number; as in proto3, zero is left out.
 fn number(tag: u8, value: u64, out: &mut Vec<u8>) {
@@ -245,6 +254,7 @@ impl FindAnswer {
         for pool in &self.pools {
             embed(8, out, |out| pool.write(out));
         }
+        number(9, self.wants_next_tokens.into(), out);
     }
 }
 
@@ -292,6 +302,10 @@ impl WorkerMatch {
         number(12, self.connected.into(), out);
         embed(13, out, |out| tier_counts(self.by_best_tier, out));
         number(14, self.pool_blocks.into(), out);
+        number(15, self.may_be_high.into(), out);
+        for (seen, age) in &self.reasons {
+            message::encode(16, &state_reason(seen, *age), out);
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
-    convert::{QueryInput, cursor},
-    types::{Cursor, Incarnation, SourceState, WorkerId},
+    convert::{QueryInput, QueryTokens, cursor},
+    types::{Cursor, Incarnation, Reason, SourceState, StateReason, WorkerId},
 };
 use prost::Message;
 use std::time::Duration;
@@ -31,6 +31,7 @@ impl Numbers {
             matches,
             restoring: (0..self.next() % 3).map(|_| self.worker()).collect(),
             pools: (0..self.next() % 3).map(|_| self.pool()).collect(),
+            wants_next_tokens: self.next().is_multiple_of(2),
         }
     }
 
@@ -84,7 +85,21 @@ impl Numbers {
             verified_age: self.age(),
             shed_blocks: self.next(),
             connected: self.next().is_multiple_of(2),
+            may_be_high: self.next().is_multiple_of(2),
+            reasons: self.reasons(),
         }
+    }
+
+    fn reasons(&mut self) -> Vec<(StateReason, Option<Duration>)> {
+        let mut reasons = Vec::new();
+        for _ in 0..self.next() % 3 {
+            let all = Reason::ALL.len() as u64;
+            let reason = Reason::ALL[usize::try_from(self.next() % all).expect("small")];
+            let (count, since) = (1 + self.next(), Duration::ZERO);
+            let example = self.text(false).as_str().into();
+            reasons.push((StateReason { reason, count, example, since }, self.age()));
+        }
+        reasons
     }
 
     fn text(&mut self, empty: bool) -> String {
@@ -93,14 +108,17 @@ impl Numbers {
     }
 
     fn request(&mut self) -> pb::FindMatchesRequest {
-        let input = self.next() % 4;
-        let tokens = input < 2;
+        let input = self.next() % 5;
+        let tokens = input < 2 || input == 4;
         let mut list = |wanted: bool| -> Vec<u64> {
             let length = if wanted { 1 + self.next() % 40 } else { 0 };
             (0..length).map(|_| self.next()).collect()
         };
         let (ids, bytes) = (list(input == 0), list(input == 1));
         let (local_hashes, sequence_hashes) = (list(input == 2), list(input == 3));
+        let wide_token_ids = list(input == 4);
+        let next_tokens = if self.next().is_multiple_of(2) { local_hashes.len() } else { 0 };
+        let next_tokens_le = vec![7; 4 * next_tokens].into();
         let (tiers, workers) = (self.next() % 4, self.next() % 3);
         pb::FindMatchesRequest {
             request_id: self.next(),
@@ -124,6 +142,9 @@ impl Numbers {
             minimum_overlap_blocks: (!self.next().is_multiple_of(2)).then(|| self.small()),
             top_k: self.small(),
             shared: self.next().is_multiple_of(2),
+            next_tokens_le,
+            wide_token_ids,
+            explain: self.next().is_multiple_of(2),
         }
     }
 }
@@ -149,6 +170,8 @@ fn message_of(answer: &FindAnswer, request_id: u64) -> pb::FindMatchesResponse {
         shed_blocks: found.shed_blocks,
         connected: found.connected,
         pool_blocks: found.pool_blocks,
+        may_be_high: found.may_be_high,
+        reasons: found.reasons.iter().map(|(seen, age)| state_reason(seen, *age)).collect(),
     });
     let pools = answer.pools.iter().map(|at| pb::PoolState {
         pool_id: at.pool.as_str().to_owned(),
@@ -167,6 +190,7 @@ fn message_of(answer: &FindAnswer, request_id: u64) -> pb::FindMatchesResponse {
         missing_shards: Vec::new(),
         restoring_worker_ids: names(&answer.restoring),
         pools: pools.collect(),
+        wants_next_tokens: answer.wants_next_tokens,
     }
 }
 
@@ -225,9 +249,13 @@ fn assert_same(request: &pb::FindMatchesRequest, read: &FindRequest, what: &str)
             assert!(names.iter().map(|name| name.0).eq(request.sequence_hashes.clone()), "{what}");
         }
         QueryInput::Tokens { tokens, seed, .. } => {
-            let numbers = request.token_ids.iter().flat_map(|id| id.to_le_bytes());
-            let expected: Vec<u8> = numbers.chain(request.token_ids_le.clone()).collect();
-            assert_eq!(*tokens.as_le(), expected, "{what}");
+            match tokens {
+                QueryTokens::Numbers(tokens) => assert_eq!(*tokens, request.token_ids, "{what}"),
+                QueryTokens::LittleEndian(bytes) => {
+                    assert_eq!(*bytes, request.token_ids_le, "{what}");
+                }
+                QueryTokens::Wide(tokens) => assert_eq!(*tokens, request.wide_token_ids, "{what}"),
+            }
             let (lora_name, cache_salt) = (&*request.lora_name, &*request.cache_salt);
             let namespace = crate::hash::Namespace { lora_name, cache_salt };
             assert_eq!(*seed, namespace.seed(), "{what}");

@@ -5,17 +5,20 @@ use super::{
     shared::{
         age_ms, check_block_size, check_count, check_name, check_required_name, check_sequence,
         check_text, copy_mode, read_copy_mode, read_incarnation, read_sequence, read_state,
-        read_tier, state, tier,
+        read_tier, state, state_reason, tier,
     },
     worker::read_local_indexer,
 };
 use crate::{
     hash::{Namespace, local_hashes},
-    limits::{BATCH_EVENTS_MAX, EVENT_BLOCKS_MAX, NAME_BYTES_MAX},
+    limits::{
+        BATCH_EVENTS_MAX, EVENT_BLOCKS_MAX, HEARTBEAT_REASONS_MAX, REASON_EXAMPLE_BYTES_MAX,
+        SALT_BYTES_MAX,
+    },
     pb::{self, published_event::Event},
     types::{
-        BlockName, CopyMode, DpRank, Incarnation, KvEvent, LocalHash, PartitionKey, SourceState,
-        StoredBlock, Tier, WorkerId,
+        BlockName, CopyMode, DpRank, Incarnation, KvEvent, LocalHash, PartitionKey, Reason,
+        SourceState, StateReason, StoredBlock, Tier, WorkerId,
     },
 };
 use std::time::Duration;
@@ -53,7 +56,7 @@ pub enum Publication {
 }
 
 /// A checked `PublishHeartbeat`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heartbeat {
     /// Number of the newest batch, if there is one.
     pub head_sequence: Option<u64>,
@@ -65,6 +68,8 @@ pub struct Heartbeat {
     pub verified_age: Duration,
     /// Whether an engine of the source is not connected to it.
     pub engine_away: bool,
+    /// Why the state is worse than exact, one entry a reason; `since` is not stated.
+    pub reasons: Vec<StateReason>,
 }
 
 impl Heartbeat {
@@ -72,7 +77,8 @@ impl Heartbeat {
     #[must_use]
     pub const fn at(head_sequence: Option<u64>) -> Self {
         let (state, verified_age) = (SourceState::Exact, Duration::ZERO);
-        Self { head_sequence, digest: None, state, verified_age, engine_away: false }
+        let reasons = Vec::new();
+        Self { head_sequence, digest: None, state, verified_age, engine_away: false, reasons }
     }
 }
 
@@ -90,6 +96,7 @@ impl TryFrom<pb::PublishHeartbeat> for Heartbeat {
             state,
             verified_age: Duration::from_millis(heartbeat.verified_age_ms.into()),
             engine_away: heartbeat.engine_away,
+            reasons: read_reasons(heartbeat.reasons)?,
         })
     }
 }
@@ -102,8 +109,27 @@ impl From<Heartbeat> for pb::PublishHeartbeat {
             state: state(heartbeat.state).into(),
             verified_age_ms: age_ms(heartbeat.verified_age).try_into().unwrap_or(u32::MAX),
             engine_away: heartbeat.engine_away,
+            reasons: heartbeat.reasons.iter().map(|seen| state_reason(seen, None)).collect(),
         }
     }
+}
+
+/// Reads reasons. A newer agent may have reasons that are not known here: only their direction counts.
+fn read_reasons(stated: Vec<pb::StateReason>) -> Result<Vec<StateReason>, ConvertError> {
+    check_count("reasons", stated.len(), HEARTBEAT_REASONS_MAX)?;
+    let mut reasons = Vec::new();
+    for pb::StateReason { reason, count, mut example, may_be_high, .. } in stated {
+        let known = Reason::ALL.iter().find(|known| **known as i32 == reason);
+        let reason = match known {
+            Some(known) => *known,
+            None if may_be_high => Reason::UnknownEvent,
+            None => continue,
+        };
+        example.truncate(example.floor_char_boundary(REASON_EXAMPLE_BYTES_MAX));
+        let (count, example, since) = (count.max(1), example.into(), Duration::ZERO);
+        StateReason::note(&mut reasons, StateReason { reason, count, example, since });
+    }
+    Ok(reasons)
 }
 
 /// A checked `PublishBatch`, with hashes in place of tokens.
@@ -206,7 +232,10 @@ fn published(event: &KvEvent) -> Event {
             tier: tier(*at).into(),
             all_copies: true,
         }),
-        KvEvent::Cleared => Event::Cleared(pb::BlocksCleared {}),
+        KvEvent::Cleared => Event::Cleared(pb::BlocksCleared::default()),
+        KvEvent::ClearedTier(at) => {
+            Event::Cleared(pb::BlocksCleared { tier: Some(tier(*at).into()) })
+        }
     }
 }
 
@@ -237,7 +266,11 @@ fn read_event(event: pb::PublishedEvent, block_size: u32) -> Result<KvEvent, Con
         Some(Event::Removed(removed)) => {
             read_removed(removed).map_err(|error| error.within("removed"))
         }
-        Some(Event::Cleared(pb::BlocksCleared {})) => Ok(KvEvent::Cleared),
+        Some(Event::Cleared(pb::BlocksCleared { tier: None })) => Ok(KvEvent::Cleared),
+        Some(Event::Cleared(pb::BlocksCleared { tier: Some(tier) })) => {
+            let tier = read_tier("tier", tier, None).map_err(|error| error.within("cleared"))?;
+            Ok(KvEvent::ClearedTier(tier))
+        }
         None => Err(ConvertError::new("stored, removed or cleared", Problem::Required)),
     }
 }
@@ -299,7 +332,7 @@ fn hash_tokens(
     block_size: u32,
 ) -> Result<Vec<LocalHash>, ConvertError> {
     check_name("lora_name", namespace.lora_name)?;
-    check_text("cache_salt", namespace.cache_salt, NAME_BYTES_MAX)?;
+    check_text("cache_salt", namespace.cache_salt, SALT_BYTES_MAX)?;
     check_tokens_le("token_ids_le", tokens_le)?;
     let block_size = usize::try_from(block_size).unwrap_or(usize::MAX);
     let tokens = blocks.saturating_mul(block_size);

@@ -124,7 +124,11 @@ fn removals_clears_and_empty_events() {
         read_one(Event::Removed(pb::BlocksRemoved::default())),
         Err("events[0].removed.names is required".to_owned())
     );
-    assert_eq!(read_one(Event::Cleared(pb::BlocksCleared {})), Ok(KvEvent::Cleared));
+    assert_eq!(read_one(Event::Cleared(pb::BlocksCleared::default())), Ok(KvEvent::Cleared));
+    for tier in Tier::ALL {
+        let cleared = KvEvent::ClearedTier(tier);
+        assert_eq!(read_one(published(&cleared)), Ok(cleared));
+    }
     let empty =
         pb::PublishBatch { events: vec![pb::PublishedEvent { event: None }], ..Default::default() };
     let error = PublishedBatch::read(empty, BLOCK_SIZE).expect_err("an empty event");
@@ -162,4 +166,42 @@ fn a_hello_is_checked() {
     assert_eq!(hello.incarnation.to_string(), "07".repeat(16));
     let error = Publication::try_from(pb::PublishEventsRequest { message: None });
     assert_eq!(error.expect_err("no message").to_string(), "hello, batch or heartbeat is required");
+}
+
+#[test]
+fn reasons_of_heartbeats_are_read() {
+    let reason = |reason: i32, count, example: &str| pb::StateReason {
+        reason,
+        count,
+        example: example.to_owned(),
+        age_ms: Some(7),
+        may_be_high: false,
+    };
+    let (known, later) = (Reason::UnreadableEvent as i32, 999);
+    let stated = vec![reason(known, 3, "kind=7"), reason(later, 1, ""), reason(known, 0, "kind=8")];
+    let heartbeat = pb::PublishHeartbeat { reasons: stated, ..Default::default() };
+    let read = Heartbeat::try_from(heartbeat).expect("a heartbeat");
+    let expected = StateReason {
+        reason: Reason::UnreadableEvent,
+        count: 4,
+        example: "kind=7".into(),
+        since: Duration::ZERO,
+    };
+    assert_eq!(read.reasons, [expected]);
+    assert_eq!(Heartbeat::try_from(pb::PublishHeartbeat::from(read.clone())), Ok(read));
+    let doubt = pb::StateReason { may_be_high: true, ..reason(later, 2, "") };
+    let later = pb::PublishHeartbeat { reasons: vec![doubt], ..Default::default() };
+    let read = Heartbeat::try_from(later).expect("a heartbeat");
+    assert_eq!((read.reasons[0].reason, read.reasons[0].count), (Reason::UnknownEvent, 2));
+    // Cut where a character ends.
+    let long = pb::PublishHeartbeat {
+        reasons: vec![reason(1, 1, &"é".repeat(200))],
+        ..Default::default()
+    };
+    let read = Heartbeat::try_from(long).expect("a heartbeat");
+    assert_eq!(read.reasons[0].example.len(), REASON_EXAMPLE_BYTES_MAX);
+    let many = vec![reason(1, 1, ""); HEARTBEAT_REASONS_MAX + 1];
+    let many = pb::PublishHeartbeat { reasons: many, ..Default::default() };
+    let error = Heartbeat::try_from(many).expect_err("refused");
+    assert_eq!(error.to_string(), "reasons has 65 entries, the limit is 64: send fewer");
 }

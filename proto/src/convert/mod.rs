@@ -5,16 +5,19 @@
 mod blocks;
 mod broker;
 mod bytes;
+mod chunk;
 mod digest;
 mod dump;
 mod error;
 mod fetch;
 mod find;
+mod find_answer;
 mod find_wire;
 mod ingest;
 mod list;
 mod load;
 mod local;
+mod meaning;
 mod placement;
 mod pool;
 mod profile;
@@ -30,15 +33,15 @@ pub use blocks::{
 };
 pub use broker::{BrokerMessage, SourceMessage};
 pub use bytes::BytesError;
+pub use chunk::read_connector_chunks;
 pub use digest::{DigestsPart, DigestsQuery};
 pub use dump::{
     DumpQuery, DumpedSource, ListedSource, ListedWorker, WorkerDumpPart, dumped_source,
 };
 pub use error::{ConvertError, Problem};
 pub use fetch::PeerFetch;
-pub use find::{
-    FindAnswer, FindQuery, PoolState, QueryInput, QueryTokens, TooManyBlocks, WorkerMatch,
-};
+pub use find::{FindQuery, QueryInput, QueryTokens, TooManyBlocks};
+pub use find_answer::{FindAnswer, PoolState, WorkerMatch};
 pub use find_wire::{FindReply, FindRequest, FindStreamReply, WriteAnswer};
 pub use ingest::{Heartbeat, Hello, Publication, PublishedBatch, publish_batch};
 pub use list::{ListQuery, page_token};
@@ -47,12 +50,15 @@ pub use local::{
     EventsPart, EventsQuery, LocalDumpEnd, LocalDumpPart, LocalDumpQuery, LocalSource,
     LocalSourceStatus, LocalStatus, RankBuckets,
 };
+pub use meaning::{
+    KnownName, decode_learned, decode_meaning, encode_learned, encode_meaning, name_meaning,
+};
 pub use placement::Placement;
 pub use pool::read_pool_ids;
-pub use profile::{ModelType, ModelTypes, Role, WorkerProfile};
+pub use profile::{ImageTokens, ModelType, ModelTypes, Role, WorkerProfile};
 pub use select::take_prompt;
 pub use shard::{Owner, owner, shard_info, write_owner};
-pub use shared::{age_ms, cursor, incarnation, read_cursor, state};
+pub use shared::{age_ms, cursor, incarnation, read_cursor, state, state_reason};
 pub use storage::{
     StorageBatch, StorageBlock, StorageChange, StorageContent, StorageImagePart, check_location,
 };

@@ -25,7 +25,7 @@ pub struct Placement {
     pub ttl: Duration,
 }
 
-const PLACEMENT_INPUTS: &str = "token_ids, token_ids_le or local_hashes";
+const PLACEMENT_INPUTS: &str = "token_ids, token_ids_le, wide_token_ids or local_hashes";
 
 impl TryFrom<pb::RecordPlacementRequest> for Placement {
     type Error = ConvertError;
@@ -49,6 +49,7 @@ impl TryFrom<pb::RecordPlacementRequest> for Placement {
             token_ids_le: request.token_ids_le,
             local_hashes: request.local_hashes.into_iter().map(LocalHash).collect(),
             multimodal: request.multimodal,
+            wide_token_ids: request.wide_token_ids,
             ..Fields::default()
         }
         .check();
@@ -138,11 +139,11 @@ mod tests {
         );
         check(
             pb::RecordPlacementRequest { token_ids: vec![], ..base() },
-            "token_ids, token_ids_le or local_hashes is required",
+            "token_ids, token_ids_le, wide_token_ids or local_hashes is required",
         );
         check(
             pb::RecordPlacementRequest { local_hashes: vec![1], ..base() },
-            "token_ids, token_ids_le or local_hashes are 2 inputs, must be exactly one",
+            "token_ids, token_ids_le, wide_token_ids or local_hashes are 2 inputs, must be exactly one",
         );
         check(
             pb::RecordPlacementRequest {

@@ -128,6 +128,63 @@ impl FromStr for ModelTypes {
     }
 }
 
+/// What an engine has in the place of an image's tokens, in its events and in the tokens that it hashes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ImageTokens {
+    /// Placeholder tokens; identifiers beside the tokens tell images apart (vLLM).
+    Identifier,
+    /// One number of 30 bits above 1,000,000 (SGLang until 0.5.22).
+    Sglang30Bit,
+    /// Four numbers of 62 bits above 1,000,000 in turn (SGLang from 0.5.23).
+    Sglang62Bit,
+}
+
+impl ImageTokens {
+    /// All of them, with their names.
+    pub const ALL: [(Self, &'static str); 3] = [
+        (Self::Identifier, "identifier"),
+        (Self::Sglang30Bit, "sglang-30-bit"),
+        (Self::Sglang62Bit, "sglang-62-bit"),
+    ];
+
+    fn read(value: i32) -> Result<Option<Self>, ConvertError> {
+        if value == i32::from(pb::ImageTokens::Unspecified) {
+            return Ok(None);
+        }
+        let found =
+            Self::ALL.iter().find(|(form, _)| i32::from(pb::ImageTokens::from(*form)) == value);
+        let unknown = || ConvertError::new("image_tokens", Problem::UnknownValue(value));
+        found.map(|(form, _)| Some(*form)).ok_or_else(unknown)
+    }
+}
+
+impl From<ImageTokens> for pb::ImageTokens {
+    fn from(form: ImageTokens) -> Self {
+        match form {
+            ImageTokens::Identifier => Self::Identifier,
+            ImageTokens::Sglang30Bit => Self::Sglang30Bit,
+            ImageTokens::Sglang62Bit => Self::Sglang62Bit,
+        }
+    }
+}
+
+impl fmt::Display for ImageTokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::ALL.iter().find(|(form, _)| form == self);
+        f.write_str(name.map_or("", |(_, name)| name))
+    }
+}
+
+impl FromStr for ImageTokens {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.iter().find(|(_, name)| *name == text);
+        let unknown = || format!("{text:?} is not one of identifier, sglang-30-bit, sglang-62-bit");
+        found.map(|(form, _)| *form).ok_or_else(unknown)
+    }
+}
+
 /// Facts about a worker for routers, besides its cache; the index stores and returns them unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WorkerProfile {
@@ -141,6 +198,8 @@ pub struct WorkerProfile {
     pub labels: BTreeMap<String, String>,
     /// The kinds of requests that it serves.
     pub model_types: ModelTypes,
+    /// The form of image tokens at the worker's engine, if the worker states it.
+    pub image_tokens: Option<ImageTokens>,
 }
 
 impl WorkerProfile {
@@ -148,6 +207,8 @@ impl WorkerProfile {
     pub(super) fn difference(&self, other: &Self) -> Option<(&'static str, String, String)> {
         let number =
             |at: Option<u64>| at.map_or_else(|| "none".to_owned(), |number| number.to_string());
+        let images =
+            |at: &Self| at.image_tokens.map_or_else(|| "none".to_owned(), |form| form.to_string());
         let pairs = |at: &Self| {
             let pairs: Vec<_> =
                 at.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -167,6 +228,7 @@ impl WorkerProfile {
             ),
             ("profile.labels", pairs(self), pairs(other)),
             ("profile.model_types", self.model_types.to_string(), other.model_types.to_string()),
+            ("profile.image_tokens", images(self), images(other)),
         ];
         fields.into_iter().find(|(_, mine, theirs)| mine != theirs)
     }
@@ -202,6 +264,7 @@ impl TryFrom<pb::WorkerProfile> for WorkerProfile {
             max_num_batched_tokens: profile.max_num_batched_tokens,
             labels,
             model_types: ModelTypes(model_types),
+            image_tokens: ImageTokens::read(profile.image_tokens)?,
         })
     }
 }
@@ -224,6 +287,10 @@ impl From<&WorkerProfile> for pb::WorkerProfile {
                 .iter()
                 .map(|kind| pb::ModelType::from(*kind).into())
                 .collect(),
+            image_tokens: profile
+                .image_tokens
+                .map_or(pb::ImageTokens::Unspecified, pb::ImageTokens::from)
+                .into(),
         }
     }
 }
@@ -239,6 +306,7 @@ mod tests {
             max_num_batched_tokens: Some(8_192),
             labels: BTreeMap::from([("zone".to_owned(), String::new())]),
             model_types: [ModelType::Completions].into_iter().collect(),
+            image_tokens: Some(ImageTokens::Sglang30Bit),
         }
     }
 
@@ -268,6 +336,18 @@ mod tests {
     }
 
     #[test]
+    fn forms_of_image_tokens_have_a_text_form() {
+        for (form, name) in ImageTokens::ALL {
+            assert_eq!((name.parse(), form.to_string().as_str()), (Ok(form), name));
+            let mut stated = profile();
+            stated.image_tokens = Some(form);
+            assert_eq!(WorkerProfile::try_from(pb::WorkerProfile::from(&stated)), Ok(stated));
+        }
+        let error = "sglang".parse::<ImageTokens>().expect_err("refused");
+        assert_eq!(error, "\"sglang\" is not one of identifier, sglang-30-bit, sglang-62-bit");
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         let check = |change: fn(&mut pb::WorkerProfile), expected: &str| {
             let mut written = pb::WorkerProfile::from(&profile());
@@ -278,6 +358,7 @@ mod tests {
         check(|at| at.role = 9, "role has the unknown value 9");
         check(|at| at.model_types = vec![0], "model_types has the unknown value 0");
         check(|at| at.model_types = vec![1, 3], "model_types has the unknown value 3");
+        check(|at| at.image_tokens = 4, "image_tokens has the unknown value 4");
         check(
             |at| at.labels.push(at.labels[0].clone()),
             "labels[1].key repeats zone: each may be given once",
@@ -307,6 +388,10 @@ mod tests {
         assert_eq!(
             other(|at| at.model_types = "chat".parse().expect("a kind")),
             differs("profile.model_types", "completions/chat")
+        );
+        assert_eq!(
+            other(|at| at.image_tokens = None),
+            differs("profile.image_tokens", "sglang-30-bit/none")
         );
     }
 }

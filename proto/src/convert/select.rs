@@ -20,6 +20,8 @@ pub fn take_prompt(request: &mut pb::SelectWorkerRequest) -> Result<FindQuery, C
         token_ids_le: take(&mut request.token_ids_le),
         local_hashes: take(&mut request.local_hashes).into_iter().map(LocalHash).collect(),
         multimodal: take(&mut request.multimodal),
+        next_tokens_le: take(&mut request.next_tokens_le),
+        wide_token_ids: take(&mut request.wide_token_ids),
         ..Fields::default()
     };
     fields.check().map_err(without_names)
@@ -43,7 +45,15 @@ mod tests {
         let mut hashed = pb::SelectWorkerRequest { local_hashes: vec![7], ..request() };
         let query = take_prompt(&mut hashed).expect("a prompt");
         assert!(matches!(query.input, QueryInput::Locals(locals) if locals == [LocalHash(7)]));
+        let next = vec![9, 0, 0, 0].into();
+        let mut ahead =
+            pb::SelectWorkerRequest { local_hashes: vec![7, 8], next_tokens_le: next, ..request() };
+        assert_eq!(take_prompt(&mut ahead).expect("a prompt").next_tokens, Some(vec![9]));
+        let mut wide = pb::SelectWorkerRequest { wide_token_ids: vec![1, 1 << 40], ..request() };
+        let query = take_prompt(&mut wide).expect("a prompt");
+        assert!(matches!(query.input, QueryInput::Tokens { tokens, .. } if tokens.count() == 2));
         let error = take_prompt(&mut request()).expect_err("no prompt");
-        assert_eq!(error.to_string(), "token_ids, token_ids_le or local_hashes is required");
+        let required = "token_ids, token_ids_le, wide_token_ids or local_hashes is required";
+        assert_eq!(error.to_string(), required);
     }
 }

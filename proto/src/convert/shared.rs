@@ -5,7 +5,10 @@ use crate::{
     hash::HASH_SCHEME,
     limits::{BLOCK_SIZE_TOKENS_MAX, NAME_BYTES_MAX, SEQUENCE_MAX},
     pb,
-    types::{CopyMode, Cursor, Incarnation, SourceState, Tier, invisible_character},
+    types::{
+        CopyMode, Cursor, Direction, Incarnation, SourceState, StateReason, Tier,
+        invisible_character,
+    },
 };
 use prost::bytes::Bytes;
 use std::time::Duration;
@@ -76,6 +79,18 @@ pub(super) const fn copy_mode(mode: CopyMode) -> pb::CopyMode {
     match mode {
         CopyMode::Counted => pb::CopyMode::Counted,
         CopyMode::Set => pb::CopyMode::Set,
+    }
+}
+
+/// A reason on the wire, first seen so long ago, if that is known.
+#[must_use]
+pub fn state_reason(seen: &StateReason, age: Option<Duration>) -> pb::StateReason {
+    pb::StateReason {
+        reason: seen.reason as i32,
+        count: seen.count,
+        example: seen.example.to_string(),
+        age_ms: age.map(age_ms),
+        may_be_high: seen.reason.direction() == Direction::MayBeHigh,
     }
 }
 

@@ -1,5 +1,7 @@
 use super::{
-    ConvertError, Problem, WorkerProfile, pool,
+    ConvertError, ImageTokens, Problem, WorkerProfile,
+    chunk::{Chunks, read_connector_chunks},
+    pool,
     shared::{
         check_block_size, check_count, check_hash_scheme, check_name, check_range,
         check_required_name, check_text, read_copy_mode,
@@ -79,6 +81,8 @@ pub struct Registration {
     /// How long a block on a medium counts as held after its last announcement, by the medium's name in
     /// capitals; only with `endpoints`.
     pub medium_ttls: BTreeMap<String, Duration>,
+    /// Blocks in a chunk of a connector that loads complete chunks only, by the medium's name in capitals; none for a pool.
+    pub connector_chunks: BTreeMap<String, u32>,
     /// URL of the agent that supplies what publishers' streams lack.
     pub local_indexer: Option<String>,
     /// How long the worker may be silent before it is removed.
@@ -92,6 +96,16 @@ pub struct Registration {
 }
 
 impl Registration {
+    /// The form of image tokens at the worker's engine: the stated form, or the form of the engine's newest release.
+    #[must_use]
+    pub fn image_tokens(&self) -> ImageTokens {
+        let of_engine = match self.engine {
+            EngineKind::Sglang => ImageTokens::Sglang62Bit,
+            EngineKind::Vllm | EngineKind::Trtllm | EngineKind::Custom => ImageTokens::Identifier,
+        };
+        self.profile.image_tokens.unwrap_or(of_engine)
+    }
+
     /// Which worker it registers.
     #[must_use]
     pub fn address(&self) -> WorkerAddress {
@@ -142,6 +156,10 @@ impl Registration {
         }
         if self.medium_ttls != other.medium_ttls {
             return both("medium_ttls", &Ttls(&self.medium_ttls), &Ttls(&other.medium_ttls));
+        }
+        if self.connector_chunks != other.connector_chunks {
+            let (mine, theirs) = (Chunks(&self.connector_chunks), Chunks(&other.connector_chunks));
+            return both("connector_chunks", &mine, &theirs);
         }
         if self.pools != other.pools {
             return both("pool_ids", &pool::Ids(&self.pools), &pool::Ids(&other.pools));
@@ -208,6 +226,10 @@ impl TryFrom<pb::RegisterWorkerRequest> for Registration {
             loss_policy: read_loss_policy(request.loss_policy)?,
             lora_names: read_lora_names(request.lora_names)?,
             medium_ttls,
+            connector_chunks: {
+                let chunks = request.connector_chunks.into_iter().map(|at| (at.medium, at.blocks));
+                read_connector_chunks(chunks.collect())?
+            },
             local_indexer: read_local_indexer(request.local_indexer_endpoint)?,
             lease: read_lease(request.lease_ms)?,
             profile: profile.unwrap_or_default(),
@@ -222,6 +244,7 @@ impl TryFrom<pb::RegisterWorkerRequest> for Registration {
                 ("lease_ms", registration.lease.is_none()),
                 ("profile", registration.profile == WorkerProfile::default()),
                 ("pool_ids", registration.pools.is_empty()),
+                ("connector_chunks", registration.connector_chunks.is_empty()),
             ])?;
         }
         Ok(registration)
@@ -288,6 +311,11 @@ impl From<&Registration> for pb::RegisterWorkerRequest {
                 .map(|(&id, name)| pb::LoraName { id, name: name.clone() })
                 .collect(),
             medium_ttls: registration.medium_ttls.iter().map(medium_ttl).collect(),
+            connector_chunks: registration
+                .connector_chunks
+                .iter()
+                .map(|(medium, &blocks)| pb::ConnectorChunk { medium: medium.clone(), blocks })
+                .collect(),
             local_indexer_endpoint: registration.local_indexer.clone().unwrap_or_default(),
             lease_ms: registration
                 .lease
@@ -297,6 +325,7 @@ impl From<&Registration> for pb::RegisterWorkerRequest {
                 .map(Into::into),
             hash_scheme: None,
             replace: false,
+            take_over: false,
             kind: pool::kind_message(registration.kind).into(),
             pool_ids: registration.pools.iter().map(|at| at.as_str().to_owned()).collect(),
         }

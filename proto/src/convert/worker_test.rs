@@ -122,6 +122,39 @@ fn times_to_live_are_read_and_refused_by_entry() {
 }
 
 #[test]
+fn chunk_sizes_are_read_and_refused_by_entry() {
+    let chunk = |medium: &str, blocks| pb::ConnectorChunk { medium: medium.to_owned(), blocks };
+    let with = |connector_chunks| {
+        Registration::try_from(pb::RegisterWorkerRequest { connector_chunks, ..request() })
+    };
+    // Also without endpoints: an agent registers its worker so.
+    let read = with(vec![chunk("cpu", 2), chunk("Disk", 256)]).expect("valid");
+    let expected = [("CPU", 2), ("DISK", 256)];
+    assert_eq!(read.connector_chunks, expected.map(|(at, blocks)| (at.to_owned(), blocks)).into());
+    let again = pb::RegisterWorkerRequest::from(&read);
+    assert_eq!(Registration::try_from(again).as_ref(), Ok(&read));
+    let check = |connector_chunks, expected: &str| {
+        let refused: Result<_, ConvertError> = with(connector_chunks);
+        assert_eq!(refused.expect_err(expected).to_string(), expected);
+    };
+    check(vec![chunk("", 4)], "connector_chunks[0].medium is required");
+    let range = "connector_chunks[1].blocks is 1, must be 2 to 256";
+    check(vec![chunk("CPU", 4), chunk("DISK", 1)], range);
+    check(vec![chunk("CPU", 257)], "connector_chunks[0].blocks is 257, must be 2 to 256");
+    let twice = "connector_chunks[1].medium repeats cpu: each may be given once";
+    check(vec![chunk("CPU", 4), chunk("cpu", 4)], twice);
+    let many = (0..17).map(|at| chunk(&format!("m{at}"), 4)).collect();
+    check(many, "connector_chunks has 17 entries, the limit is 16: send fewer");
+    let pool = pb::RegisterWorkerRequest {
+        kind: pb::HolderKind::Pool.into(),
+        connector_chunks: vec![chunk("CPU", 4)],
+        ..request()
+    };
+    let refused = Registration::try_from(pool).expect_err("a pool").to_string();
+    assert!(refused.starts_with("connector_chunks "), "{refused}");
+}
+
+#[test]
 fn an_agent_is_asked_at_one_address_however_it_is_written() {
     let read = |url: &str| {
         let local_indexer_endpoint = url.to_owned();
@@ -146,7 +179,8 @@ fn the_engine_decides_the_copy_mode_unless_the_registration_does() {
         assert_eq!(registration.copy_mode, expected);
     };
     check(pb::Engine::Vllm, pb::CopyMode::Unspecified, CopyMode::Counted);
-    check(pb::Engine::Sglang, pb::CopyMode::Unspecified, CopyMode::Set);
+    check(pb::Engine::Sglang, pb::CopyMode::Unspecified, CopyMode::Counted);
+    check(pb::Engine::Trtllm, pb::CopyMode::Unspecified, CopyMode::Set);
     check(pb::Engine::Unspecified, pb::CopyMode::Unspecified, CopyMode::Set);
     check(pb::Engine::Vllm, pb::CopyMode::Set, CopyMode::Set);
     check(pb::Engine::Trtllm, pb::CopyMode::Counted, CopyMode::Counted);
@@ -179,6 +213,13 @@ fn a_difference_is_named_with_both_values() {
             other.medium_ttls = BTreeMap::from([ttl("CPU", 600_000), ttl("DISK", 100)]);
         },
         Some(("medium_ttls", "none", "CPU=600000ms,DISK=100ms")),
+    );
+    check(
+        |other| {
+            let chunk = |medium: &str, blocks| (medium.to_owned(), blocks);
+            other.connector_chunks = BTreeMap::from([chunk("CPU", 4), chunk("DISK", 16)]);
+        },
+        Some(("connector_chunks", "none", "CPU=4,DISK=16")),
     );
     let endpoint = EndpointSpec {
         endpoint: "tcp://a:2".to_owned(),

@@ -96,8 +96,8 @@ pub enum WorkerState {
     Gap = 3,
     /// Events were lost for good. Blocks from before the loss may no longer exist; they expire.
     Degraded = 4,
-    /// Blocks were refused or shed, because of a limit or because they contradict the registration. Answers
-    /// credit too little until the source is cleared.
+    /// Something that was announced is not in the index, or contradicts it: refused or shed blocks, events that are not
+    /// understood. Answers credit too little until the source is cleared, or too much where `may_be_high` is set.
     Partial = 5,
     /// No event has arrived yet, or not since the source was away for longer than `--worker-timeout`.
     Cold = 6,
@@ -136,7 +136,7 @@ impl WorkerState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum CopyMode {
-    /// The engine's default: counted for vLLM, set for every other engine.
+    /// The engine's default: counted for vLLM and SGLang, set for every other engine.
     Unspecified = 0,
     /// Each store adds a copy and each removal takes one away. The block is held while copies are left.
     Counted = 1,
@@ -239,7 +239,7 @@ impl Engine {
         }
     }
 }
-/// A prompt. Exactly one of token_ids, token_ids_le, local_hashes and sequence_hashes must be set.
+/// A prompt. Exactly one of token_ids, token_ids_le, wide_token_ids, local_hashes and sequence_hashes must be set.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct FindMatchesRequest {
     /// Any value; the answer repeats it.
@@ -254,7 +254,7 @@ pub struct FindMatchesRequest {
     /// Name of the LoRA adapter that the prompt runs with, up to 256 bytes; "" for none. Only with tokens.
     #[prost(string, tag = "4")]
     pub lora_name: ::prost::alloc::string::String,
-    /// Cache salt of the prompt, up to 256 bytes; "" for none. Only with tokens.
+    /// Cache salt of the prompt, up to 512 bytes; "" for none. Only with tokens.
     #[prost(string, tag = "5")]
     pub cache_salt: ::prost::alloc::string::String,
     /// If set, must equal the partition's block size in tokens, else FAILED_PRECONDITION.
@@ -278,6 +278,17 @@ pub struct FindMatchesRequest {
     /// Multimodal items of the prompt, at most 1,024, none of which overlap. Only with tokens.
     #[prost(message, repeated, tag = "14")]
     pub multimodal: ::prost::alloc::vec::Vec<MultimodalItem>,
+    /// With local_hashes: the token after each block, as little-endian u32, for workers whose hashes cover it (vLLM from
+    /// 0.33 with EAGLE or MTP): as many as local_hashes, or one fewer if the prompt ends with the last block. Where
+    /// multimodal content begins with that token, bits 32 to 63 of XXH3-64 of the token's 4 bytes and the content's hashes
+    /// (8 bytes each, ascending), with seed 1819242347. Without next_tokens_le, such workers are left out, but for prompts
+    /// of one block.
+    #[prost(bytes = "bytes", tag = "15")]
+    pub next_tokens_le: ::prost::bytes::Bytes,
+    /// Token ids of which some are beyond 32 bits, at most 1,048,576: SGLang from 0.5.23 puts such numbers in the place of
+    /// an image's tokens. In place of token_ids.
+    #[prost(uint64, repeated, tag = "16")]
+    pub wide_token_ids: ::prost::alloc::vec::Vec<u64>,
     /// Tiers in which a block counts as held, at most 3; default all.
     #[prost(enumeration = "Tier", repeated, tag = "20")]
     pub tiers: ::prost::alloc::vec::Vec<i32>,
@@ -295,6 +306,9 @@ pub struct FindMatchesRequest {
     /// apply to pools. Only for callers that can load blocks from these pools. Default false: pools do not count.
     #[prost(bool, tag = "24")]
     pub shared: bool,
+    /// Give the reasons of each state in WorkerMatch.reasons. Default false.
+    #[prost(bool, tag = "25")]
+    pub explain: bool,
 }
 impl ::prost::Name for FindMatchesRequest {
     const NAME: &'static str = "FindMatchesRequest";
@@ -304,6 +318,35 @@ impl ::prost::Name for FindMatchesRequest {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kvasir.v1.FindMatchesRequest".into()
+    }
+}
+/// One reason why a state is worse than exact.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StateReason {
+    /// The reason.
+    #[prost(enumeration = "Reason", tag = "1")]
+    pub reason: i32,
+    /// Block operations, events or blocks that show it.
+    #[prost(uint64, tag = "2")]
+    pub count: u64,
+    /// The first of them, as field=value; never tokens. "" for none.
+    #[prost(string, tag = "3")]
+    pub example: ::prost::alloc::string::String,
+    /// Milliseconds since it was first seen by this server; absent if that is not known.
+    #[prost(uint64, optional, tag = "4")]
+    pub age_ms: ::core::option::Option<u64>,
+    /// True: the worker may hold less than answers show. False: it may hold more.
+    #[prost(bool, tag = "5")]
+    pub may_be_high: bool,
+}
+impl ::prost::Name for StateReason {
+    const NAME: &'static str = "StateReason";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.StateReason".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.StateReason".into()
     }
 }
 /// How many of the matched blocks are in each tier. A block may be in several.
@@ -330,7 +373,7 @@ impl ::prost::Name for BlocksByTier {
     }
 }
 /// The answer for one rank of one worker.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct WorkerMatch {
     /// The worker, as registered.
     #[prost(string, tag = "1")]
@@ -382,6 +425,13 @@ pub struct WorkerMatch {
     /// `shared`. The state of the pools is in FindMatchesResponse.pools.
     #[prost(uint32, tag = "14")]
     pub pool_blocks: u32,
+    /// True if the rank may hold less than matched_blocks says, by its state (CATCHING_UP, GAP, DEGRADED) or one of the reasons
+    /// of its sources: credit it like a rank whose state is GAP.
+    #[prost(bool, tag = "15")]
+    pub may_be_high: bool,
+    /// With `explain`: why the state is worse than EXACT; empty if it is EXACT.
+    #[prost(message, repeated, tag = "16")]
+    pub reasons: ::prost::alloc::vec::Vec<StateReason>,
 }
 impl ::prost::Name for WorkerMatch {
     const NAME: &'static str = "WorkerMatch";
@@ -459,6 +509,10 @@ pub struct FindMatchesResponse {
     /// without `shared`.
     #[prost(message, repeated, tag = "8")]
     pub pools: ::prost::alloc::vec::Vec<PoolState>,
+    /// True if a worker of the answer's model hashes each block with the token after it: send next_tokens_le with
+    /// local_hashes.
+    #[prost(bool, tag = "9")]
+    pub wants_next_tokens: bool,
 }
 impl ::prost::Name for FindMatchesResponse {
     const NAME: &'static str = "FindMatchesResponse";
@@ -630,8 +684,128 @@ impl ::prost::Name for BatchFingerprint {
         "/kvasir.v1.BatchFingerprint".into()
     }
 }
+/// What a name of a source means besides its tokens. Engines state it once, and later events count on it: a cache salt
+/// with the first block of a prompt, say.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NameMeaning {
+    /// The engine's hash of the block.
+    #[prost(fixed64, tag = "1")]
+    pub name: u64,
+    /// Seed of the block's LoRA adapter without a salt.
+    #[prost(fixed64, tag = "2")]
+    pub adapter_seed: u64,
+    /// Seed of the block's tokens: adapter and salt.
+    #[prost(fixed64, tag = "3")]
+    pub seed: u64,
+    /// Whether a query can name that seed.
+    #[prost(bool, tag = "4")]
+    pub matchable: bool,
+    /// Whether the block has keys of its own (multimodal content), which blocks below do not inherit.
+    #[prost(bool, tag = "5")]
+    pub own_keys: bool,
+    /// Copies in device memory. At least one of the three is not 0.
+    #[prost(uint32, tag = "6")]
+    pub device_copies: u32,
+    /// Copies in host memory.
+    #[prost(uint32, tag = "7")]
+    pub host_copies: u32,
+    /// Copies on disk.
+    #[prost(uint32, tag = "8")]
+    pub disk_copies: u32,
+}
+impl ::prost::Name for NameMeaning {
+    const NAME: &'static str = "NameMeaning";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.NameMeaning".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.NameMeaning".into()
+    }
+}
+/// What names of one source at one rank mean.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DumpMeanings {
+    /// Number of the source within this dump.
+    #[prost(uint32, tag = "1")]
+    pub source_index: u32,
+    /// The rank that holds the blocks.
+    #[prost(uint32, tag = "2")]
+    pub dp_rank: u32,
+    /// At most 4,096 names, each once in a dump.
+    #[prost(message, repeated, tag = "3")]
+    pub names: ::prost::alloc::vec::Vec<NameMeaning>,
+}
+impl ::prost::Name for DumpMeanings {
+    const NAME: &'static str = "DumpMeanings";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.DumpMeanings".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.DumpMeanings".into()
+    }
+}
+/// The number that an engine gave a named LoRA adapter at one rank.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AdapterNumber {
+    /// The rank.
+    #[prost(uint32, tag = "1")]
+    pub dp_rank: u32,
+    /// Seed of the adapter's blocks without a salt.
+    #[prost(fixed64, tag = "2")]
+    pub adapter_seed: u64,
+    /// The number.
+    #[prost(uint64, tag = "3")]
+    pub number: u64,
+}
+impl ::prost::Name for AdapterNumber {
+    const NAME: &'static str = "AdapterNumber";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.AdapterNumber".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.AdapterNumber".into()
+    }
+}
+/// What an engine has shown of itself and does not repeat.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SourceLearned {
+    /// Whether it states extra_keys with what it stores on the device; absent until a stored event has shown it.
+    #[prost(bool, optional, tag = "1")]
+    pub states_keys: ::core::option::Option<bool>,
+    /// Whether its hashes cover the token after the block, too.
+    #[prost(bool, tag = "2")]
+    pub looks_ahead: bool,
+    /// Whether a prompt of it was salted.
+    #[prost(bool, tag = "3")]
+    pub has_salts: bool,
+    /// Whether a connector has announced chunks under hashes of its own.
+    #[prost(bool, tag = "4")]
+    pub splits_chunks: bool,
+    /// How it states images.
+    #[prost(enumeration = "ImageKeys", tag = "5")]
+    pub image_keys: i32,
+    /// Whether meanings of names were forgotten.
+    #[prost(bool, tag = "6")]
+    pub forgot_names: bool,
+    /// Numbers of named LoRA adapters, at most 1,024.
+    #[prost(message, repeated, tag = "7")]
+    pub adapters: ::prost::alloc::vec::Vec<AdapterNumber>,
+}
+impl ::prost::Name for SourceLearned {
+    const NAME: &'static str = "SourceLearned";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.SourceLearned".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.SourceLearned".into()
+    }
+}
 /// The end of one source's part of the dump.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DumpEnd {
     /// Number of the source within this dump; records refer to it by source_index.
     #[prost(uint32, tag = "1")]
@@ -668,6 +842,9 @@ pub struct DumpEnd {
     /// Number of the engine's KV-cache group whose blocks the index holds; absent as long as the engine has stated none.
     #[prost(uint32, optional, tag = "11")]
     pub main_group: ::core::option::Option<u32>,
+    /// What else the engine has shown of itself; absent from servers that did not keep it.
+    #[prost(message, optional, tag = "12")]
+    pub learned: ::core::option::Option<SourceLearned>,
 }
 impl ::prost::Name for DumpEnd {
     const NAME: &'static str = "DumpEnd";
@@ -679,10 +856,10 @@ impl ::prost::Name for DumpEnd {
         "/kvasir.v1.DumpEnd".into()
     }
 }
-/// One message of a dump: all chunks, then the ends of all sources.
+/// One message of a dump: all chunks, then what names mean, then the ends of all sources.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DumpWorkerResponse {
-    #[prost(oneof = "dump_worker_response::Part", tags = "1, 2")]
+    #[prost(oneof = "dump_worker_response::Part", tags = "1, 2, 3")]
     pub part: ::core::option::Option<dump_worker_response::Part>,
 }
 /// Nested message and enum types in `DumpWorkerResponse`.
@@ -695,6 +872,9 @@ pub mod dump_worker_response {
         /// The end of a source.
         #[prost(message, tag = "2")]
         End(super::DumpEnd),
+        /// What names of a source mean.
+        #[prost(message, tag = "3")]
+        Meanings(super::DumpMeanings),
     }
 }
 impl ::prost::Name for DumpWorkerResponse {
@@ -762,7 +942,7 @@ impl ::prost::Name for RankInfo {
     }
 }
 /// One event stream of a worker.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SourceInfo {
     /// The engine's endpoint, or the publisher's source name.
     #[prost(string, tag = "1")]
@@ -789,6 +969,9 @@ pub struct SourceInfo {
     /// Milliseconds since the index last verified that it has nothing newer; absent if it never did.
     #[prost(uint64, optional, tag = "8")]
     pub verified_age_ms: ::core::option::Option<u64>,
+    /// Why `state` is worse than EXACT; empty if it is EXACT.
+    #[prost(message, repeated, tag = "9")]
+    pub reasons: ::prost::alloc::vec::Vec<StateReason>,
 }
 impl ::prost::Name for SourceInfo {
     const NAME: &'static str = "SourceInfo";
@@ -927,13 +1110,14 @@ pub struct EngineEndpoint {
     /// The engine's replay socket (ROUTER): tcp://host:port; "" if it has none.
     #[prost(string, tag = "2")]
     pub replay_endpoint: ::prost::alloc::string::String,
-    /// Topic prefix to subscribe to, up to 256 bytes; "" for all.
+    /// Topic to take, up to 256 bytes; "" for all. Longer topics are taken, too, if this one ends where a name ends: after
+    /// it follows no letter, digit, "-", "\_" or ".", or its own last byte is no letter or digit.
     #[prost(string, tag = "3")]
     pub topic: ::prost::alloc::string::String,
     /// Listen on `endpoint` for an engine that connects, instead of connecting to the engine.
     #[prost(bool, tag = "4")]
     pub bind: bool,
-    /// Rank of batches that state none; default 0.
+    /// Rank of batches that state none; default 0. It is listed until the engine states another one.
     #[prost(uint32, tag = "5")]
     pub dp_rank: u32,
 }
@@ -1033,6 +1217,18 @@ pub struct RegisterWorkerRequest {
     /// registered yet. Only for workers. Queries with `shared` count their blocks.
     #[prost(string, repeated, tag = "17")]
     pub pool_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Blocks in a chunk of a connector, for media whose connector loads complete chunks only (vLLM's blocks_per_chunk above
+    /// 1, LMCache), at most 16. On these media, a block counts only if its complete chunk is held and the prompt contains the
+    /// chunk: with 4, blocks 0 to 3 of a prompt are the first chunk, blocks 4 to 7 the second. Engines may announce a chunk
+    /// under one hash or block by block. Not for a pool.
+    #[prost(message, repeated, tag = "18")]
+    pub connector_chunks: ::prost::alloc::vec::Vec<ConnectorChunk>,
+    /// Remove other workers of the tenant that follow one of `endpoints` with an overlapping topic, connected or not. Without
+    /// it, the registration is refused with FAILED_PRECONDITION while such a worker is connected to the process that it was
+    /// registered for. A worker is removed in any case if its engine is not connected, or has been replaced by another
+    /// process since it was registered.
+    #[prost(bool, tag = "20")]
+    pub take_over: bool,
 }
 impl ::prost::Name for RegisterWorkerRequest {
     const NAME: &'static str = "RegisterWorkerRequest";
@@ -1063,6 +1259,27 @@ impl ::prost::Name for MediumTtl {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kvasir.v1.MediumTtl".into()
+    }
+}
+/// Size of a connector's chunks on a medium.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ConnectorChunk {
+    /// The medium as the engine names it, in any letter case, 1 to 256 bytes. It must be in the worker's own memory and not
+    /// the device, such as CPU. Media of one tier must have the same size.
+    #[prost(string, tag = "1")]
+    pub medium: ::prost::alloc::string::String,
+    /// Blocks in a chunk, 2 to 256.
+    #[prost(uint32, tag = "2")]
+    pub blocks: u32,
+}
+impl ::prost::Name for ConnectorChunk {
+    const NAME: &'static str = "ConnectorChunk";
+    const PACKAGE: &'static str = "kvasir.v1";
+    fn full_name() -> ::prost::alloc::string::String {
+        "kvasir.v1.ConnectorChunk".into()
+    }
+    fn type_url() -> ::prost::alloc::string::String {
+        "/kvasir.v1.ConnectorChunk".into()
     }
 }
 /// A label that the operator chose.
@@ -1103,6 +1320,9 @@ pub struct WorkerProfile {
     /// The kinds of requests that it serves, each once; all of them if it states none.
     #[prost(enumeration = "ModelType", repeated, tag = "5")]
     pub model_types: ::prost::alloc::vec::Vec<i32>,
+    /// What its engine has in the place of an image's tokens.
+    #[prost(enumeration = "ImageTokens", tag = "6")]
+    pub image_tokens: i32,
 }
 impl ::prost::Name for WorkerProfile {
     const NAME: &'static str = "WorkerProfile";
@@ -1171,8 +1391,8 @@ impl ::prost::Name for RemoveWorkerResponse {
         "/kvasir.v1.RemoveWorkerResponse".into()
     }
 }
-/// A prompt that was sent to a worker. Exactly one of token_ids, token_ids_le and local_hashes must be set. Fields that
-/// FindMatchesRequest also has mean the same.
+/// A prompt that was sent to a worker. Exactly one of token_ids, token_ids_le, wide_token_ids and local_hashes must be
+/// set. Fields that FindMatchesRequest also has mean the same.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RecordPlacementRequest {
     /// Model name, required, 1 to 256 bytes.
@@ -1184,7 +1404,7 @@ pub struct RecordPlacementRequest {
     /// Name of the LoRA adapter that the prompt runs with, up to 256 bytes; "" for none. Only with tokens.
     #[prost(string, tag = "4")]
     pub lora_name: ::prost::alloc::string::String,
-    /// Cache salt of the prompt, up to 256 bytes; "" for none. Only with tokens.
+    /// Cache salt of the prompt, up to 512 bytes; "" for none. Only with tokens.
     #[prost(string, tag = "5")]
     pub cache_salt: ::prost::alloc::string::String,
     /// If set, must equal the partition's block size in tokens, else FAILED_PRECONDITION.
@@ -1205,6 +1425,10 @@ pub struct RecordPlacementRequest {
     /// Multimodal items of the prompt, at most 1,024, none of which overlap. Only with tokens.
     #[prost(message, repeated, tag = "14")]
     pub multimodal: ::prost::alloc::vec::Vec<MultimodalItem>,
+    /// Token ids of which some are beyond 32 bits, at most 1,048,576: SGLang from 0.5.23 puts such numbers in the place of
+    /// an image's tokens. In place of token_ids.
+    #[prost(uint64, repeated, tag = "16")]
+    pub wide_token_ids: ::prost::alloc::vec::Vec<u64>,
     /// The worker, required, 1 to 256 bytes. It must be registered.
     #[prost(string, tag = "20")]
     pub worker_id: ::prost::alloc::string::String,
@@ -1391,7 +1615,7 @@ pub struct Counter {
     #[prost(string, tag = "1")]
     pub unit: ::prost::alloc::string::String,
     /// Blocks: received, applied, noop, ignored, rejected, conflict or shed. Batches: received, applied, duplicate,
-    /// stale, undecodable or lost. Speculative blocks: recorded, refreshed, expired, pruned or removed; a recorded one
+    /// stale, undecodable, lost or other_topic. Speculative blocks: recorded, refreshed, expired, pruned or removed; a recorded one
     /// stays until it expires, is pruned, or is removed with its worker.
     #[prost(string, tag = "2")]
     pub outcome: ::prost::alloc::string::String,
@@ -1466,6 +1690,149 @@ impl ::prost::Name for GetStatsResponse {
     }
     fn type_url() -> ::prost::alloc::string::String {
         "/kvasir.v1.GetStatsResponse".into()
+    }
+}
+/// Why a state is worse than exact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Reason {
+    /// Not stated.
+    Unspecified = 0,
+    /// The index refused blocks: a limit is reached. May be low.
+    RefusedBlocks = 1,
+    /// Blocks were evicted from the index to stay within its byte budget. May be low.
+    ShedBlocks = 2,
+    /// Blocks are of another size than registered, or their tokens do not fill them. May be low.
+    BlockSize = 3,
+    /// Tokens are sent as pairs (SGLang with EAGLE). May be low.
+    EaglePairs = 4,
+    /// An adapter without a name, or content that is not understood. May be low.
+    Unmatchable = 5,
+    /// A medium or locality that is not known. May be low.
+    UnknownMedium = 6,
+    /// A group of blocks states another kind than before. May be low.
+    GroupKind = 7,
+    /// Objects of a store whose keys contain no block hash. May be low.
+    UnnamedObject = 8,
+    /// Connector blocks of which neither the content nor the position is known. May be low.
+    UnknownContent = 9,
+    /// A named adapter got another number: what the old number held was dropped. May be low.
+    RenumberedAdapter = 10,
+    /// The engine's hashes do not cover the prefix. May be low.
+    UnchainedNames = 11,
+    /// An event cannot be read: it may be a removal. May be high.
+    UnreadableEvent = 12,
+    /// An event of a kind that is not known: it may be a removal. May be high.
+    UnknownEvent = 13,
+    /// A store contradicts what a held name means. May be high.
+    Contradiction = 14,
+    /// Blocks of another group were taken for the main group's. May be high.
+    PresumedGroup = 15,
+    /// Events were lost for good. May be high.
+    LostEvents = 16,
+    /// Events are missing and are being fetched. May be high.
+    MissingEvents = 17,
+    /// A replay, a full copy or a restore is running. May be high.
+    CatchingUp = 18,
+    /// The engine or agent is not connected. May be high.
+    Disconnected = 19,
+    /// No event has been received yet. May be low.
+    NothingReceived = 20,
+    /// More names have a salt, an adapter or keys of their own than are known at a time, so blocks that follow some of them
+    /// match nothing. May be low.
+    ForgottenNames = 21,
+}
+impl Reason {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "REASON_UNSPECIFIED",
+            Self::RefusedBlocks => "REASON_REFUSED_BLOCKS",
+            Self::ShedBlocks => "REASON_SHED_BLOCKS",
+            Self::BlockSize => "REASON_BLOCK_SIZE",
+            Self::EaglePairs => "REASON_EAGLE_PAIRS",
+            Self::Unmatchable => "REASON_UNMATCHABLE",
+            Self::UnknownMedium => "REASON_UNKNOWN_MEDIUM",
+            Self::GroupKind => "REASON_GROUP_KIND",
+            Self::UnnamedObject => "REASON_UNNAMED_OBJECT",
+            Self::UnknownContent => "REASON_UNKNOWN_CONTENT",
+            Self::RenumberedAdapter => "REASON_RENUMBERED_ADAPTER",
+            Self::UnchainedNames => "REASON_UNCHAINED_NAMES",
+            Self::UnreadableEvent => "REASON_UNREADABLE_EVENT",
+            Self::UnknownEvent => "REASON_UNKNOWN_EVENT",
+            Self::Contradiction => "REASON_CONTRADICTION",
+            Self::PresumedGroup => "REASON_PRESUMED_GROUP",
+            Self::LostEvents => "REASON_LOST_EVENTS",
+            Self::MissingEvents => "REASON_MISSING_EVENTS",
+            Self::CatchingUp => "REASON_CATCHING_UP",
+            Self::Disconnected => "REASON_DISCONNECTED",
+            Self::NothingReceived => "REASON_NOTHING_RECEIVED",
+            Self::ForgottenNames => "REASON_FORGOTTEN_NAMES",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "REASON_UNSPECIFIED" => Some(Self::Unspecified),
+            "REASON_REFUSED_BLOCKS" => Some(Self::RefusedBlocks),
+            "REASON_SHED_BLOCKS" => Some(Self::ShedBlocks),
+            "REASON_BLOCK_SIZE" => Some(Self::BlockSize),
+            "REASON_EAGLE_PAIRS" => Some(Self::EaglePairs),
+            "REASON_UNMATCHABLE" => Some(Self::Unmatchable),
+            "REASON_UNKNOWN_MEDIUM" => Some(Self::UnknownMedium),
+            "REASON_GROUP_KIND" => Some(Self::GroupKind),
+            "REASON_UNNAMED_OBJECT" => Some(Self::UnnamedObject),
+            "REASON_UNKNOWN_CONTENT" => Some(Self::UnknownContent),
+            "REASON_RENUMBERED_ADAPTER" => Some(Self::RenumberedAdapter),
+            "REASON_UNCHAINED_NAMES" => Some(Self::UnchainedNames),
+            "REASON_UNREADABLE_EVENT" => Some(Self::UnreadableEvent),
+            "REASON_UNKNOWN_EVENT" => Some(Self::UnknownEvent),
+            "REASON_CONTRADICTION" => Some(Self::Contradiction),
+            "REASON_PRESUMED_GROUP" => Some(Self::PresumedGroup),
+            "REASON_LOST_EVENTS" => Some(Self::LostEvents),
+            "REASON_MISSING_EVENTS" => Some(Self::MissingEvents),
+            "REASON_CATCHING_UP" => Some(Self::CatchingUp),
+            "REASON_DISCONNECTED" => Some(Self::Disconnected),
+            "REASON_NOTHING_RECEIVED" => Some(Self::NothingReceived),
+            "REASON_FORGOTTEN_NAMES" => Some(Self::ForgottenNames),
+            _ => None,
+        }
+    }
+}
+/// How an engine states images among a block's keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ImageKeys {
+    /// No image has shown it yet.
+    Unspecified = 0,
+    /// Bare identifiers.
+    Bare = 1,
+    /// Pairs of an identifier and an offset.
+    Pairs = 2,
+}
+impl ImageKeys {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "IMAGE_KEYS_UNSPECIFIED",
+            Self::Bare => "IMAGE_KEYS_BARE",
+            Self::Pairs => "IMAGE_KEYS_PAIRS",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "IMAGE_KEYS_UNSPECIFIED" => Some(Self::Unspecified),
+            "IMAGE_KEYS_BARE" => Some(Self::Bare),
+            "IMAGE_KEYS_PAIRS" => Some(Self::Pairs),
+            _ => None,
+        }
     }
 }
 /// What holds blocks.
@@ -1573,6 +1940,44 @@ impl ModelType {
             "MODEL_TYPE_UNSPECIFIED" => Some(Self::Unspecified),
             "MODEL_TYPE_CHAT" => Some(Self::Chat),
             "MODEL_TYPE_COMPLETIONS" => Some(Self::Completions),
+            _ => None,
+        }
+    }
+}
+/// What an engine has in the place of an image's tokens, in its events and in the tokens that it hashes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ImageTokens {
+    /// Not stated: SGLANG_62_BIT if the engine is SGLang, else IDENTIFIER.
+    Unspecified = 0,
+    /// Placeholder tokens as they are. Identifiers beside the tokens tell images apart (MultimodalItem): vLLM.
+    Identifier = 1,
+    /// One number for all tokens of an image: 1,000,000 + hash mod 2^30. SGLang until 0.5.22.
+    Sglang30Bit = 2,
+    /// Four numbers in turn: 1,000,000 + the lower 62 bits of each quarter, big-endian, of SHA-256 of
+    /// "sglang-mm-wide-pad-v1" and the hash (8 bytes, big-endian). SGLang from 0.5.23.
+    Sglang62Bit = 3,
+}
+impl ImageTokens {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "IMAGE_TOKENS_UNSPECIFIED",
+            Self::Identifier => "IMAGE_TOKENS_IDENTIFIER",
+            Self::Sglang30Bit => "IMAGE_TOKENS_SGLANG_30_BIT",
+            Self::Sglang62Bit => "IMAGE_TOKENS_SGLANG_62_BIT",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "IMAGE_TOKENS_UNSPECIFIED" => Some(Self::Unspecified),
+            "IMAGE_TOKENS_IDENTIFIER" => Some(Self::Identifier),
+            "IMAGE_TOKENS_SGLANG_30_BIT" => Some(Self::Sglang30Bit),
+            "IMAGE_TOKENS_SGLANG_62_BIT" => Some(Self::Sglang62Bit),
             _ => None,
         }
     }
@@ -2017,9 +2422,13 @@ impl ::prost::Name for BlocksRemoved {
         "/kvasir.v1.BlocksRemoved".into()
     }
 }
-/// All that this source stored for the batch's rank is gone, in all tiers.
+/// All that this source stored for the batch's rank is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct BlocksCleared {}
+pub struct BlocksCleared {
+    /// Only the blocks in this tier; default all.
+    #[prost(enumeration = "Tier", optional, tag = "1")]
+    pub tier: ::core::option::Option<i32>,
+}
 impl ::prost::Name for BlocksCleared {
     const NAME: &'static str = "BlocksCleared";
     const PACKAGE: &'static str = "kvasir.v1";
@@ -2086,7 +2495,7 @@ impl ::prost::Name for PublishBatch {
     }
 }
 /// A sign of life of the source. It is not answered. An agent that receives it from a publisher uses head_sequence only.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PublishHeartbeat {
     /// Number of its newest batch, sent or not, so that the index knows the exact lag. Absent before the first.
     #[prost(uint64, optional, tag = "1")]
@@ -2104,6 +2513,10 @@ pub struct PublishHeartbeat {
     /// True while an engine that it publishes for is not connected to it.
     #[prost(bool, tag = "5")]
     pub engine_away: bool,
+    /// Why the state is worse than exact, at most 64. The index ignores ages. A reason that it does not know counts as
+    /// UNKNOWN_EVENT with `may_be_high`, else not.
+    #[prost(message, repeated, tag = "6")]
+    pub reasons: ::prost::alloc::vec::Vec<StateReason>,
 }
 impl ::prost::Name for PublishHeartbeat {
     const NAME: &'static str = "PublishHeartbeat";
@@ -3456,7 +3869,7 @@ impl ::prost::Name for PreferredLabel {
         "/kvasir.v1.PreferredLabel".into()
     }
 }
-/// A request that needs a worker. Exactly one of token_ids, token_ids_le and local_hashes must be set.
+/// A request that needs a worker. Exactly one of token_ids, token_ids_le, wide_token_ids and local_hashes must be set.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SelectWorkerRequest {
     /// Model, required, 1 to 256 bytes.
@@ -3472,7 +3885,7 @@ pub struct SelectWorkerRequest {
     /// LoRA adapter of the request, up to 256 bytes; "" for none. Workers that have it loaded are preferred.
     #[prost(string, tag = "4")]
     pub lora_name: ::prost::alloc::string::String,
-    /// Cache salt of the prompt, up to 256 bytes; "" for none. Only with tokens.
+    /// Cache salt of the prompt, up to 512 bytes; "" for none. Only with tokens.
     #[prost(string, tag = "5")]
     pub cache_salt: ::prost::alloc::string::String,
     /// If set, must equal the partition's block size in tokens, else FAILED_PRECONDITION.
@@ -3494,6 +3907,12 @@ pub struct SelectWorkerRequest {
     /// Multimodal items of the prompt, at most 1,024. Only with tokens.
     #[prost(message, repeated, tag = "14")]
     pub multimodal: ::prost::alloc::vec::Vec<MultimodalItem>,
+    /// With local_hashes: the token after each block, as in FindMatchesRequest.
+    #[prost(bytes = "bytes", tag = "15")]
+    pub next_tokens_le: ::prost::bytes::Bytes,
+    /// Token ids of which some are beyond 32 bits, at most 1,048,576, in place of token_ids: see ImageTokens.
+    #[prost(uint64, repeated, tag = "16")]
+    pub wide_token_ids: ::prost::alloc::vec::Vec<u64>,
     /// How the worker is chosen; default by router.
     #[prost(enumeration = "RouterMode", tag = "20")]
     pub mode: i32,

@@ -26,8 +26,8 @@ impl EngineKind {
     #[must_use]
     pub const fn default_copy_mode(self) -> CopyMode {
         match self {
-            Self::Vllm => CopyMode::Counted,
-            Self::Sglang | Self::Trtllm | Self::Custom => CopyMode::Set,
+            Self::Vllm | Self::Sglang => CopyMode::Counted,
+            Self::Trtllm | Self::Custom => CopyMode::Set,
         }
     }
 }

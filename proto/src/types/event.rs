@@ -65,6 +65,8 @@ pub enum KvEvent {
     },
     /// Everything the source stored for the rank is gone.
     Cleared,
+    /// Everything the source stored for the rank in one tier is gone.
+    ClearedTier(Tier),
 }
 
 impl KvEvent {
@@ -87,7 +89,7 @@ impl KvEvent {
         events.push(Self::Stored { parent, tier, blocks: vec![block] });
     }
 
-    /// Number of block operations in the event; a clear is one.
+    /// Number of block operations in the event; a clear, of all tiers or of one, is one.
     #[must_use]
     pub fn operations(&self) -> usize {
         match self {
@@ -95,7 +97,7 @@ impl KvEvent {
             Self::StoredNames { names, .. }
             | Self::Removed { names, .. }
             | Self::Gone { names, .. } => names.len(),
-            Self::Cleared => 1,
+            Self::Cleared | Self::ClearedTier(_) => 1,
         }
     }
 }

@@ -8,7 +8,7 @@ pub enum BlockOutcome {
     Noop,
     /// The index refused it: a limit was reached.
     Rejected,
-    /// Applied, and replaced an older binding of the name to other content.
+    /// The name already means another block: counted as a copy of that block.
     Conflict,
     /// Dropped to stay within the byte budget.
     Shed,
@@ -23,7 +23,7 @@ pub struct BlockCounts {
     pub noop: u64,
     /// The index refused it.
     pub rejected: u64,
-    /// Applied, replacing an older binding.
+    /// Announced as another block than the name already means.
     pub conflict: u64,
     /// Dropped to stay within the byte budget.
     pub shed: u64,
@@ -70,4 +70,6 @@ pub enum BatchOutcome {
     Undecodable,
     /// It is known to exist, and nobody could supply it.
     Lost,
+    /// It is of a topic that the worker does not take.
+    OtherTopic,
 }

@@ -1,4 +1,4 @@
-use super::{Cursor, Incarnation, SourceState};
+use super::{Cursor, Direction, Incarnation, Learned, Reason, SourceState, StateReason};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,8 +20,10 @@ pub struct SourceStatus<T = Duration> {
     pub verified_at: Option<T>,
     /// Its earlier incarnations, the latest last.
     pub past: Arc<[Incarnation]>,
-    /// The engine's main KV-cache group; none until the engine has stated one.
-    pub main_group: Option<u32>,
+    /// What it has shown of itself.
+    pub learned: Arc<Learned>,
+    /// Why it is worse than exact, beyond what `state` and `connected` show: one entry a reason.
+    pub reasons: Arc<[StateReason]>,
 }
 
 impl<T> Default for SourceStatus<T> {
@@ -35,7 +37,8 @@ impl<T> Default for SourceStatus<T> {
             buffered_batches: 0,
             verified_at: None,
             past: Arc::default(),
-            main_group: None,
+            learned: Arc::default(),
+            reasons: Arc::default(),
         }
     }
 }
@@ -49,6 +52,36 @@ impl<T> SourceStatus<T> {
         past(self.head).saturating_sub(past(applied))
     }
 
+    /// Why it is worse than exact: reasons that were noted, and what its state shows. Empty if it is exact.
+    #[must_use]
+    pub fn all_reasons(&self) -> Vec<StateReason> {
+        let shown = match self.state {
+            SourceState::Exact | SourceState::Partial => None,
+            SourceState::CatchingUp if !self.connected => Some(Reason::Disconnected),
+            SourceState::CatchingUp => Some(Reason::CatchingUp),
+            SourceState::Gap => Some(Reason::MissingEvents),
+            SourceState::Degraded => Some(Reason::LostEvents),
+            SourceState::Cold => Some(Reason::NothingReceived),
+        };
+        let shown = shown.map(|reason| StateReason {
+            reason,
+            count: 1,
+            example: Arc::default(),
+            since: Duration::ZERO,
+        });
+        self.reasons.iter().cloned().chain(shown).collect()
+    }
+
+    /// Whether the worker may hold less than the index shows, by its state or for a reason that was noted.
+    #[must_use]
+    pub fn may_be_high(&self) -> bool {
+        let by_state = matches!(
+            self.state,
+            SourceState::CatchingUp | SourceState::Gap | SourceState::Degraded
+        );
+        by_state || self.reasons.iter().any(|at| at.reason.direction() == Direction::MayBeHigh)
+    }
+
     /// The same, with times by another clock.
     #[must_use]
     pub fn by_clock<U>(self, convert: impl FnOnce(T) -> U) -> SourceStatus<U> {
@@ -60,7 +93,8 @@ impl<T> SourceStatus<T> {
             buffered_batches: self.buffered_batches,
             verified_at: self.verified_at.map(convert),
             past: self.past,
-            main_group: self.main_group,
+            learned: self.learned,
+            reasons: self.reasons,
         }
     }
 }

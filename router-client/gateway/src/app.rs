@@ -1,16 +1,16 @@
 //! The process: its tasks and ports, run and stopped in order.
 
 use crate::config::Config;
-use crate::engines::{Directory, EngineClient};
+use crate::engines::{self, Directory, EngineClient};
 use crate::gateway::{Gateway, Parts};
 use crate::metrics::GatewayMetrics;
-use crate::server::{ServerLimits, serve};
+use crate::server::{ServerLimits, SidePages, serve};
 use crate::tokens::{FileError, Renderer, Tokens};
-use kvasir_process::http;
+use kvasir_process::http::{self, Pages};
 use kvasir_process::net::ConnectionMetrics;
 use kvasir_process::program::{ListenError, Program, listen};
 use kvasir_process::tasks::{EndError, Tasks};
-use kvasir_process::telemetry::{Metrics, Readiness, encode_counter, new_registry};
+use kvasir_process::telemetry::{Metrics, Readiness, encode_counter, encode_gauge, new_registry};
 use kvasir_router::metrics::RequestMetrics;
 use kvasir_router::routing::{Routing, RoutingError};
 use prometheus_client::collector::Collector;
@@ -65,13 +65,15 @@ fn start(
     routing.register(&mut registry);
 
     let client = EngineClient::new(&config.engines);
+    let directory = Directory::new(routing.listed(), &config.engines);
+    let adapters = engines::watch(directory.clone(), client.clone());
     let render_url = config.tokens.render_url.clone();
     let renderer = Renderer::new(client.clone(), render_url, config.tokens.render_timeout);
     let parts = Parts {
         fleet: Arc::clone(&routing.fleet),
-        directory: Directory::new(routing.listed(), &config.engines),
+        directory,
         client,
-        tokens: Tokens::new(&config.tokens, renderer)?,
+        tokens: Arc::new(Tokens::new(&config.tokens, renderer)?),
         metrics,
         route_metrics,
         recorder: routing.recorder.clone(),
@@ -85,7 +87,7 @@ fn start(
     let (stop, stop_side) = (CancellationToken::new(), CancellationToken::new());
     let (guard, side_guard) = (config.process.guard.clone(), config.process.http.guard.clone());
     let gateway = Arc::new(Gateway::new(parts, config, stop.clone()));
-    registry.register_collector(Box::new(CacheCounts(Arc::clone(&gateway))));
+    registry.register_collector(Box::new(TokenCounts(Arc::clone(&gateway))));
     let (of_routing, of_gateway) = (routing.problems(), gateway.problems());
     let readiness = Readiness::with_problems(move || {
         let mut problems = of_routing();
@@ -95,9 +97,16 @@ fn start(
     let unlisted = readiness.hold("waiting for an index that lists its workers");
 
     let (mut tasks, mut side) = (Tasks::default(), Tasks::default());
-    tasks.spawn("api", serve((listener, guard), gateway, limits, connections, stop.clone()));
     let pages = vec![routing.busy_page()];
     let metrics = Metrics::new(registry);
+    let shown = Arc::new(Pages::new(metrics.clone(), readiness.clone(), pages.clone()));
+    let shown = SidePages { pages: shown, readiness: readiness.clone() };
+    let serving = serve((listener, guard), gateway, shown, (limits, connections), stop.clone());
+    tasks.spawn("api", serving);
+    let watching = stop.clone().run_until_cancelled_owned(adapters);
+    tasks.spawn("adapters", async {
+        let _stopped = watching.await;
+    });
     let http = http::serve(
         http_listener,
         side_guard,
@@ -112,16 +121,23 @@ fn start(
     Ok(Program { tasks, stop, side, stop_side, readiness })
 }
 
-/// How often tokens of earlier prompts served.
+/// How often tokens of earlier prompts served, and where the others come from.
 #[derive(Debug)]
-struct CacheCounts(Arc<Gateway>);
+struct TokenCounts(Arc<Gateway>);
 
-impl Collector for CacheCounts {
+impl Collector for TokenCounts {
     fn encode(&self, mut to: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let (hits, misses) = self.0.token_cache_counts();
         let rows = [("hit", hits), ("miss", misses)];
         let rows = rows.map(|(outcome, count)| (vec![("outcome", outcome.to_owned())], count));
         let help = "Prompts whose tokens were known from an earlier one, and those whose were not";
-        encode_counter(&mut to, "gateway_token_cache", help, rows.into())
+        encode_counter(&mut to, "gateway_token_cache", help, rows.into())?;
+        let rows = self.0.token_endpoints().into_iter().map(|((endpoint, status), servers)| {
+            let labels =
+                vec![("endpoint", endpoint.to_owned()), ("render_status", status.to_string())];
+            (labels, servers)
+        });
+        let help = "Servers that make tokens of prompts, by the endpoint used there and by the status of /render";
+        encode_gauge(&mut to, "gateway_token_servers", help, rows.collect())
     }
 }

@@ -1,10 +1,12 @@
 //! What a request says about itself in `nvext`, by the names of document 004 and of today's Dynamo.
 
 use crate::error::ApiError;
+use crate::prompt::{PromptTokens, read_images};
 use kvasir_proto::types::WorkerId;
 use router_client::route::Pin;
 use router_client::router::Hints;
 use serde_json::{Map, Value};
+use std::sync::Arc;
 
 /// Most tokens that a client may give instead of text.
 const TOKENS_MAX: usize = 1 << 21;
@@ -18,8 +20,8 @@ pub struct Extension {
     pub hints: Hints,
     /// Whether the conversation is to be computed ahead, with the answer, for the next turn.
     pub speculative_prefill: bool,
-    /// The prompt's tokens, if the client knows them.
-    pub token_data: Option<Vec<u32>>,
+    /// The prompt's tokens, and the images among them, if the client knows them.
+    pub token_data: Option<Arc<PromptTokens>>,
     /// The cache salt.
     pub cache_salt: Option<String>,
 }
@@ -50,7 +52,7 @@ impl Extension {
         read.hints.filter.pin = nvext.pin()?;
         read.hints.session = nvext.text("session_id")?;
         read.cache_salt = nvext.text("cache_salt")?;
-        read.token_data = nvext.tokens("token_data")?;
+        read.token_data = nvext.prompt()?;
         Ok(read)
     }
 }
@@ -99,10 +101,24 @@ impl<'a> Fields<'a> {
         text.map(Some).ok_or_else(|| self.refused(name, "must be a string"))
     }
 
-    fn tokens(&self, name: &str) -> Result<Option<Vec<u32>>, ApiError> {
-        let Some(value) = self.get(name) else { return Ok(None) };
-        let tokens = read_tokens(value);
-        tokens.map(Some).ok_or_else(|| self.refused(name, "must be a list of token ids"))
+    /// The tokens of the prompt, and the images among them.
+    fn prompt(&self) -> Result<Option<Arc<PromptTokens>>, ApiError> {
+        const TOKENS: &str = "token_data";
+        const IMAGES: &str = "multimodal";
+        let images = self.get(IMAGES).map(|images| {
+            let form = "must be a list of identifier, token_offset and token_count";
+            read_images(images).ok_or_else(|| self.refused(IMAGES, form))
+        });
+        let images = images.transpose()?;
+        let Some(value) = self.get(TOKENS) else {
+            let problem = "needs token_data, the tokens among which they are";
+            return images.map_or(Ok(None), |_| Err(self.refused(IMAGES, problem)));
+        };
+        let tokens = read_wide_tokens(value);
+        let tokens = tokens.ok_or_else(|| self.refused(TOKENS, "must be a list of token ids"))?;
+        let prompt = PromptTokens::from(tokens).with_images(images.unwrap_or_default());
+        let prompt = prompt.map_err(|problem| self.refused(IMAGES, problem.trim_start()))?;
+        Ok(Some(Arc::new(prompt)))
     }
 
     /// The worker that the request names, as text or as a number.
@@ -126,10 +142,16 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A list of token ids; none if it is something else, or too long.
+/// A list of token ids of 32 bits, as engines read them; none if it is something else, or too long.
 pub(crate) fn read_tokens(value: &Value) -> Option<Vec<u32>> {
+    let tokens = read_wide_tokens(value)?;
+    tokens.into_iter().map(|id| u32::try_from(id).ok()).collect()
+}
+
+/// A list of token ids, as engines hash them; none if it is something else, or too long.
+fn read_wide_tokens(value: &Value) -> Option<Vec<u64>> {
     let list = value.as_array().filter(|list| list.len() <= TOKENS_MAX)?;
-    list.iter().map(|id| id.as_u64().and_then(|id| u32::try_from(id).ok())).collect()
+    list.iter().map(Value::as_u64).collect()
 }
 
 #[cfg(test)]
@@ -158,7 +180,7 @@ mod tests {
             (read.hints.session.as_deref(), read.cache_salt.as_deref()),
             (Some("s"), Some("t"))
         );
-        assert_eq!(read.token_data, Some(vec![1, 2]));
+        assert_eq!(read.token_data.as_deref(), Some(&vec![1_u32, 2].into()));
         assert_eq!(Extension::read(None), Ok(Extension::default()));
         assert_eq!(Extension::read(Some(&Value::Null)), Ok(Extension::default()));
     }
@@ -186,6 +208,16 @@ mod tests {
             (json!({"backend_instance_id": []}), "nvext.backend_instance_id"),
             (json!({"backend_instance_id": "w", "dp_rank": 1u64 << 40}), "nvext.dp_rank"),
             (json!({"token_data": [1, -1]}), "nvext.token_data"),
+            (json!({"multimodal": []}), "nvext.multimodal"),
+            (json!({"token_data": [1], "multimodal": {}}), "nvext.multimodal"),
+            (json!({"token_data": [1], "multimodal": [{"identifier": "a"}]}), "nvext.multimodal"),
+            (
+                json!({
+                    "token_data": [1],
+                    "multimodal": [{"identifier": "a", "token_offset": 0, "token_count": 2}],
+                }),
+                "nvext.multimodal",
+            ),
             (json!({"cache_salt": 1}), "nvext.cache_salt"),
         ] {
             let error = Extension::read(Some(&nvext)).expect_err(field).json();

@@ -4,6 +4,7 @@ use crate::request::Kind;
 use crate::tokens::Unknown;
 use hyper::StatusCode;
 use kvasir_process::net::Reasons;
+use kvasir_router::output::OutputMetrics;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -53,9 +54,9 @@ pub struct GatewayMetrics {
     pub mismatched: Gauge,
     /// Prompts that came back and were held nowhere, once that happened too often in a row.
     pub mismatches: Counter,
-    time_to_first_token: Histogram,
     duration: Histogram,
-    output_tokens: Histogram,
+    /// Pace of answers.
+    pub output: OutputMetrics,
 }
 
 /// How a request ended.
@@ -86,8 +87,8 @@ impl GatewayMetrics {
     /// Registers all of them.
     #[must_use]
     pub fn registered(registry: &mut Registry) -> Self {
+        let output = OutputMetrics::registered(registry, "gateway");
         let registry = registry.sub_registry_with_prefix("gateway");
-        let seconds = || Histogram::new(exponential_buckets(0.001, 2.0, 20));
         let metrics = Self {
             requests: Family::default(),
             errors: Family::default(),
@@ -99,9 +100,8 @@ impl GatewayMetrics {
             in_flight: Gauge::default(),
             mismatched: Gauge::default(),
             mismatches: Counter::default(),
-            time_to_first_token: seconds(),
-            duration: seconds(),
-            output_tokens: Histogram::new(exponential_buckets(1.0, 4.0, 9)),
+            duration: Histogram::new(exponential_buckets(0.001, 2.0, 20)),
+            output,
         };
         metrics.fill();
         let at = &metrics;
@@ -128,10 +128,7 @@ impl GatewayMetrics {
         registry.register("token_mismatches", help, at.mismatched.clone());
         let help = "Times that the tokens of a model turned out not to be those of the engines";
         registry.register("token_mismatches_found", help, at.mismatches.clone());
-        let help = "Time from a request to the first token of its answer";
-        registry.register("time_to_first_token_seconds", help, at.time_to_first_token.clone());
         registry.register("duration_seconds", "Time that requests took", at.duration.clone());
-        registry.register("output_tokens", "Tokens of answers", at.output_tokens.clone());
         metrics
     }
 
@@ -177,15 +174,5 @@ impl GatewayMetrics {
     /// A conversation was to be computed ahead; the outcome is one of those that are there from the start.
     pub fn speculation(&self, outcome: &'static str) {
         self.speculations.get_or_create(&OutcomeLabel { outcome }).inc();
-    }
-
-    /// The first token is out.
-    pub fn first_token(&self, after: Duration) {
-        self.time_to_first_token.observe(after.as_secs_f64());
-    }
-
-    /// An answer had so many tokens.
-    pub fn output(&self, tokens: u64) {
-        self.output_tokens.observe(tokens as f64);
     }
 }

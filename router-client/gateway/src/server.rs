@@ -1,4 +1,5 @@
-//! The port: OpenAI's endpoints over HTTP/1, with limits on connections, requests and bodies.
+//! The port: OpenAI's endpoints over HTTP/1, with limits on connections, requests and bodies; beside them `/health` and the
+//! pages of the side port, where load generators look for them.
 
 use crate::error::ApiError;
 use crate::gateway::Gateway;
@@ -8,19 +9,20 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Extension, Path, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 use http_body_util::BodyExt;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Uri};
+use hyper::{Method, StatusCode, Uri};
 use hyper_util::service::TowerToHyperService;
 use kvasir_access::{Principal, Role};
 use kvasir_process::access::Guard;
-use kvasir_process::http::serve_connection;
+use kvasir_process::http::{Pages, serve_connection};
 use kvasir_process::net::{
     ConnectionLimits, ConnectionMetrics, LimitedListener, Patience, Peer, PeerLimits, Reasons,
 };
 use kvasir_process::quota::Quota;
 use kvasir_process::shares::{LargestShare, SharedLimit, TakenShare};
+use kvasir_process::telemetry::Readiness;
 use kvasir_process::tls::{Accepting, warn_if_open};
 use kvasir_tls::{Protocol, ServerTls};
 use serde_json::Value;
@@ -49,6 +51,11 @@ const BODIES_FULL: &str = "the bodies of the requests under way are too large to
 /// Most bytes that are read of a body that is too long.
 const DISCARDED_BYTES_MAX: usize = 64 << 20;
 
+/// Whether requests are served, for anybody who asks: engines have this page, too.
+const HEALTH: &str = "/health";
+/// Pages of the side port that this port shows, too.
+const SIDE_PAGES: [&str; 2] = ["/metrics", "/busy_threshold"];
+
 /// Limits of the port.
 #[derive(Debug, Clone, Copy)]
 pub struct ServerLimits {
@@ -62,9 +69,19 @@ pub struct ServerLimits {
     pub body_timeout: Duration,
 }
 
+/// What the port shows beside the API.
+#[derive(Debug, Clone)]
+pub struct SidePages {
+    /// The pages of the side port.
+    pub pages: Arc<Pages>,
+    /// What `/health` answers.
+    pub readiness: Readiness,
+}
+
 #[derive(Debug, Clone)]
 struct Server {
     gateway: Arc<Gateway>,
+    side: SidePages,
     limits: ServerLimits,
     places: Arc<Semaphore>,
     bodies: Arc<SharedLimit>,
@@ -74,8 +91,8 @@ struct Server {
 pub async fn serve(
     (listener, guard): (TcpListener, Guard),
     gateway: Arc<Gateway>,
-    limits: ServerLimits,
-    metrics: ConnectionMetrics,
+    side: SidePages,
+    (limits, metrics): (ServerLimits, ConnectionMetrics),
     stop: CancellationToken,
 ) {
     let connections = TaskTracker::new();
@@ -92,12 +109,15 @@ pub async fn serve(
         Accepting::new(listener, guard.tls.clone().map(|tls| (tls, Protocol::Http1)));
     let places = Arc::new(Semaphore::new(limits.in_flight));
     let bodies = Arc::new(SharedLimit::new(BODIES_BYTES_MAX, LargestShare::HALF));
-    let server = Server { gateway: Arc::clone(&gateway), limits, places, bodies };
-    let pages = Router::new()
+    let server = Server { gateway: Arc::clone(&gateway), side, limits, places, bodies };
+    let shared =
+        SIDE_PAGES.iter().fold(Router::new(), |pages, path| pages.route(path, any(side_page)));
+    let pages = shared
         .route(Kind::Chat.path(), post(chat))
         .route(Kind::Completion.path(), post(completion))
         .route("/v1/models", get(models))
         .route("/v1/models/{*id}", get(model))
+        .route(HEALTH, get(health))
         .fallback(no_page)
         .method_not_allowed_fallback(no_method)
         .with_state(server);
@@ -134,6 +154,9 @@ type Identified = (Arc<Principal>, Option<Quota>);
 
 /// Lets in who is known, and tells the pages who it is.
 async fn identify(State(caller): State<Caller>, mut request: Request, next: Next) -> Response {
+    if request.uri().path() == HEALTH {
+        return next.run(request).await;
+    }
     let certificate = caller.peer.certificate.get();
     let demands = caller.guard.tls.as_ref().is_some_and(ServerTls::demands_certificates);
     if demands && certificate.is_none() {
@@ -180,6 +203,19 @@ async fn model(
 ) -> Response {
     let model = server.gateway.model(&caller, &id);
     model.map_or_else(|error| server.refuse(error), |model| json(&model))
+}
+
+async fn health(State(server): State<Server>) -> StatusCode {
+    let is_ready = server.side.readiness.reasons().is_empty();
+    if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+}
+
+async fn side_page(
+    State(server): State<Server>,
+    Extension((caller, _)): Extension<Identified>,
+    request: Request,
+) -> Response {
+    server.side.pages.answer(request, Some(&caller)).await.map(Body::new)
 }
 
 async fn no_page(State(server): State<Server>, uri: Uri) -> Response {

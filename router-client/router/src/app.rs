@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::grpc::{RouterService, serve};
 use crate::metrics::RequestMetrics;
+use crate::output::OutputMetrics;
 use crate::recorder::OpenRequests;
 use crate::routing::{Routing, RoutingError};
 use kvasir_process::http;
@@ -50,6 +51,7 @@ fn start(
     let mut routing = Routing::new(&config.routing)?;
     let mut registry = new_registry();
     let requests = RequestMetrics::registered(&mut registry);
+    let outputs = OutputMetrics::registered(&mut registry, "router");
     let port_metrics = PortMetrics::default();
     port_metrics.register(&mut registry);
     routing.register(&mut registry);
@@ -62,7 +64,7 @@ fn start(
         Arc::clone(&routing.fleet),
         Arc::clone(&routing.reports),
         requests,
-        OpenRequests::new(routing.recorder.clone(), config.routing.router.active.lease),
+        OpenRequests::new(routing.recorder.clone(), outputs, config.routing.router.active.lease),
         config.routing.queue_timeout,
         stop.clone(),
     );

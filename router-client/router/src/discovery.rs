@@ -3,12 +3,16 @@
 //! Each shard's workers are listed at one of its replicas, again and again. The workers of a shard of which no replica
 //! answers stay as they were. Those that are missing from the first list of another server process stay for 30 s: an index
 //! that restarts takes no worker away until its workers have had the time to register again.
+//!
+//! How many blocks fit into a rank is what its worker states, else what its engine reports, else what [`HeldBlocks`] makes of
+//! the blocks that the index lists.
 
-use crate::fleet::{Fleet, Listing};
-use crate::reports::KvMetricsAggregator;
+use crate::fleet::{Fleet, Listing, RankBlocks};
+use crate::reports::{KvMetricsAggregator, ReportedBlocks};
 use kvasir_process::telemetry::NotReady;
-use kvasir_proto::types::{PartitionKey, WorkerId};
+use kvasir_proto::types::{PartitionKey, WorkerId, WorkerKey};
 use parking_lot::Mutex;
+use router_client::route::HeldBlocks;
 use router_client::{
     ClientConfig, ClientError, Dialer, IndexerClient, LISTED_WORKERS_MAX, ListedWorker, WorkerList,
 };
@@ -29,7 +33,11 @@ pub struct Discovery {
     reports: Arc<KvMetricsAggregator>,
     listed: watch::Sender<Arc<Listing>>,
     problems: Mutex<Vec<String>>,
+    held: Mutex<Held>,
 }
+
+/// What each rank was seen to hold.
+type Held = BTreeMap<PartitionKey, BTreeMap<WorkerKey, HeldBlocks>>;
 
 /// The replicas of one shard.
 #[derive(Debug)]
@@ -72,7 +80,8 @@ impl Discovery {
         };
         let shards = shards.iter().map(shard).collect::<Result<_, _>>()?;
         let listed = watch::Sender::new(Arc::default());
-        Ok(Self { shards, fleet, reports, listed, problems: Mutex::default() })
+        let (problems, held) = (Mutex::default(), Mutex::default());
+        Ok(Self { shards, fleet, reports, listed, problems, held })
     }
 
     /// Changes of the workers.
@@ -109,19 +118,29 @@ impl Discovery {
             }
         }
         *self.problems.lock() = problems;
-        let mut all = Listing::new();
-        let mut count = 0;
+        let (mut all, mut count) = (Listing::new(), 0);
+        let mut before = std::mem::take(&mut *self.held.lock());
+        let mut held = Held::new();
         for shard in &self.shards {
             for at in shard.known.lock().workers.iter().flatten() {
                 if count < LISTED_WORKERS_MAX {
+                    observe(at, &mut before, &mut held);
+                    // What a worker holds changes all the time: it is no change of the workers.
+                    let listed = ListedWorker { held_blocks: BTreeMap::new(), ..at.clone() };
                     let workers = all.entry(at.partition.clone()).or_default();
-                    count += usize::from(workers.insert(at.worker.clone(), at.clone()).is_none());
+                    count += usize::from(workers.insert(at.worker.clone(), listed).is_none());
                 }
             }
         }
-        if let Err(error) = self.fleet.set_workers(&all) {
+        let blocks = |key: &PartitionKey, rank: &WorkerKey| {
+            let ReportedBlocks { total, active } = self.reports.blocks_of(key, rank);
+            let held = || held.get(key)?.get(rank)?.capacity();
+            RankBlocks { total: total.or_else(held), active }
+        };
+        if let Err(error) = self.fleet.set_workers(&all, blocks) {
             tracing::error!(%error, "the settings cannot be used");
         }
+        *self.held.lock() = held;
         self.reports.retain(|key, rank| {
             let workers = all.get(key);
             workers.is_some_and(|workers| workers.contains_key(&rank.worker))
@@ -158,6 +177,18 @@ impl Known {
             }
         }
         self.workers = Some(listed);
+    }
+}
+
+/// Takes note of what the ranks of a worker hold, beside what they were seen to hold before.
+fn observe(worker: &ListedWorker, before: &mut Held, held: &mut Held) {
+    let key = &worker.partition;
+    for (&rank, &blocks) in &worker.held_blocks {
+        let rank = WorkerKey { worker: worker.worker.clone(), rank };
+        let known = before.get_mut(key).and_then(|ranks| ranks.remove(&rank));
+        let mut known = known.unwrap_or_default();
+        known.observe(blocks);
+        held.entry(key.clone()).or_default().insert(rank, known);
     }
 }
 
@@ -207,7 +238,7 @@ pub fn agents(listing: &Listing) -> BTreeSet<(String, PartitionKey, WorkerId)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kvasir_proto::convert::WorkerProfile;
+    use kvasir_proto::convert::{ImageTokens, WorkerProfile};
 
     fn workers(numbers: impl IntoIterator<Item = u32>) -> Vec<ListedWorker> {
         let worker = |number: u32| ListedWorker {
@@ -216,9 +247,11 @@ mod tests {
             block_size: 16,
             ranks: [0].into(),
             profile: WorkerProfile::default(),
+            image_tokens: ImageTokens::Identifier,
             adapters: [].into(),
             agent: None,
             has_blocks: false,
+            held_blocks: [].into(),
         };
         numbers.into_iter().map(worker).collect()
     }

@@ -36,6 +36,15 @@ pub struct Partition {
     pub pools: Pools,
 }
 
+/// Blocks of a rank, as far as they are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RankBlocks {
+    /// Blocks that fit into it, unless its worker states them.
+    pub total: Option<u64>,
+    /// Blocks in use, as its engine reports.
+    pub active: Option<u64>,
+}
+
 /// All workers by partition and id.
 pub type Listing = BTreeMap<PartitionKey, BTreeMap<WorkerId, ListedWorker>>;
 
@@ -70,11 +79,15 @@ impl Fleet {
         models.map(|key| key.model().to_owned()).take(8).collect()
     }
 
-    /// These are the workers from now on.
+    /// These are the workers from now on, with the blocks of each rank.
     ///
     /// # Errors
     /// If the settings cannot be used, which the start has checked.
-    pub fn set_workers(&self, listing: &Listing) -> Result<(), ConfigError> {
+    pub fn set_workers(
+        &self,
+        listing: &Listing,
+        blocks: impl Fn(&PartitionKey, &WorkerKey) -> RankBlocks,
+    ) -> Result<(), ConfigError> {
         // One lock for both, and always in this order: whoever changes thresholds meanwhile waits.
         let mut partitions = self.partitions.write();
         let gone: Vec<_> =
@@ -97,12 +110,12 @@ impl Fleet {
                 }
                 partitions.insert(key.clone(), self.new_partition(block_size)?);
             }
-            current.extend(partitions.get(key).cloned().map(|partition| (partition, workers)));
+            current.extend(partitions.get(key).cloned().map(|partition| (partition, key, workers)));
         }
         // Requests of all models wait for the lock.
         drop(partitions);
-        for (partition, workers) in current {
-            partition.set_workers(workers);
+        for (partition, key, workers) in current {
+            partition.set_workers(workers, |rank| blocks(key, rank));
         }
         Ok(())
     }
@@ -191,15 +204,25 @@ impl Partition {
         loads
     }
 
-    fn set_workers(&self, workers: &BTreeMap<WorkerId, ListedWorker>) {
-        self.pools.set_workers(workers.values().flat_map(RouterWorker::of));
+    fn set_workers(
+        &self,
+        workers: &BTreeMap<WorkerId, ListedWorker>,
+        blocks: impl Fn(&WorkerKey) -> RankBlocks,
+    ) {
+        let known = |mut worker: RouterWorker| {
+            let RankBlocks { total, active } = blocks(&worker.key);
+            // What a worker states about itself comes first.
+            worker.profile.total_kv_blocks = worker.profile.total_kv_blocks.or(total);
+            RouterWorker { active_blocks: active, ..worker }
+        };
+        self.pools.set_workers(workers.values().flat_map(RouterWorker::of).map(known));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kvasir_proto::convert::WorkerProfile;
+    use kvasir_proto::convert::{ImageTokens, WorkerProfile};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -216,9 +239,11 @@ mod tests {
                 block_size: 16,
                 ranks: [0].into(),
                 profile: WorkerProfile::default(),
+                image_tokens: ImageTokens::Identifier,
                 adapters: [].into(),
                 agent: None,
                 has_blocks: false,
+                held_blocks: [].into(),
             };
             (partition, BTreeMap::from([(worker.clone(), listed)]))
         };
@@ -247,7 +272,8 @@ mod tests {
         let listing_to = Arc::clone(&fleet);
         let lists = thread::spawn(move || {
             for round in 0..20_000 {
-                listing_to.set_workers(&listing(round % 8)).expect("settings");
+                let listing = listing(round % 8);
+                listing_to.set_workers(&listing, |_, _| RankBlocks::default()).expect("settings");
             }
             stop.store(true, Ordering::Relaxed);
             drop(done);

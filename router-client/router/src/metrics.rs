@@ -335,9 +335,11 @@ const RANK_GAUGES: [RankGauge; 4] = [
     ("prefill_tokens", "Tokens of prompts that a rank has yet to compute", |load| {
         load.prefill_tokens
     }),
-    ("active_blocks", "Blocks that requests under way use at a rank", |load| {
-        whole(load.active_blocks().ceil())
-    }),
+    (
+        "active_blocks",
+        "Blocks in use at a rank: those of requests under way, and others that its engine reports",
+        |load| whole(load.active_blocks().ceil()),
+    ),
 ];
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]

@@ -9,6 +9,7 @@
 //!
 //! Recording never delays a request: what finds no place in the queue is counted and dropped.
 
+use crate::output::{OutputMetrics, Pace};
 use kvasir_proto::types::{PartitionKey, WorkerKey};
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
@@ -78,10 +79,12 @@ pub struct Recorded {
     fetch: Duration,
 }
 
-/// Requests under way by model, tenant and id, for whoever hears of them by their ids.
+/// Requests under way by model, tenant and id, for whoever hears of them by their ids: their pace is measured, and they are
+/// recorded if that is wanted.
 #[derive(Debug)]
 pub struct OpenRequests {
     recorder: Recorder,
+    metrics: OutputMetrics,
     lease: Duration,
     requests: Mutex<Map>,
 }
@@ -95,7 +98,9 @@ struct Map {
 
 #[derive(Debug)]
 struct Open {
-    request: Recorded,
+    /// `None` if nothing is recorded.
+    request: Option<Recorded>,
+    pace: Pace,
     touched: Instant,
 }
 
@@ -290,8 +295,8 @@ impl RecordWriter {
 impl OpenRequests {
     /// None is under way. Requests of which nothing is heard for the lease make room.
     #[must_use]
-    pub fn new(recorder: Recorder, lease: Duration) -> Self {
-        Self { recorder, lease, requests: Mutex::default() }
+    pub fn new(recorder: Recorder, metrics: OutputMetrics, lease: Duration) -> Self {
+        Self { recorder, metrics, lease, requests: Mutex::default() }
     }
 
     /// A request has a worker.
@@ -301,30 +306,45 @@ impl OpenRequests {
         arrived: Instant,
         (prompt, choice): (&HashedPrompt, &Choice),
     ) {
-        let Some(request) = self.recorder.begin(arrived, prompt, choice) else { return };
+        let request = self.recorder.begin(arrived, prompt, choice);
+        let pace = Pace::new(arrived);
         let touched = Instant::now();
         let mut requests = self.requests.lock();
         if requests.until_search == 0 {
-            let before = requests.open.len();
-            requests.open.retain(|_, open| open.touched.elapsed() < self.lease);
+            requests.open.retain(|_, open| {
+                let stays = open.touched.elapsed() < self.lease;
+                if !stays {
+                    self.dropped(open.request.as_ref());
+                }
+                stays
+            });
             let left = requests.open.len();
-            self.recorder.counts.dropped.inc_by((before - left) as u64);
             // So a search costs each request a constant, and finds what is over before the map has doubled.
             requests.until_search = left.max(SEARCH_MIN);
         }
         requests.until_search -= 1;
         if requests.open.len() >= OPEN_MAX {
-            self.recorder.counts.dropped.inc();
+            self.dropped(request.as_ref());
             return;
         }
-        requests.open.insert(key, Open { request, touched });
+        requests.open.insert(key, Open { request, pace, touched });
+    }
+
+    /// A request makes room without being recorded.
+    fn dropped(&self, request: Option<&Recorded>) {
+        if request.is_some() {
+            self.recorder.counts.dropped.inc();
+        }
     }
 
     /// A report of a request: its first token is out, and so many tokens in all.
     pub fn report(&self, key: &(PartitionKey, String), output_tokens: u64) {
         if let Some(open) = self.requests.lock().open.get_mut(key) {
             open.touched = Instant::now();
-            open.request.output_tokens(output_tokens);
+            open.pace.tokens(output_tokens, &self.metrics);
+            if let Some(request) = &mut open.request {
+                request.output_tokens(output_tokens);
+            }
         }
     }
 
@@ -332,15 +352,22 @@ impl OpenRequests {
     pub fn first_token(&self, key: &(PartitionKey, String)) {
         if let Some(open) = self.requests.lock().open.get_mut(key) {
             open.touched = Instant::now();
-            open.request.first_token();
+            open.pace.first_token(&self.metrics);
+            if let Some(request) = &mut open.request {
+                request.first_token();
+            }
         }
     }
 
     /// A request has ended.
     pub fn end(&self, key: &(PartitionKey, String), cached_tokens: Option<u64>) {
         let ended = self.requests.lock().open.remove(key);
-        if let Some(open) = ended {
-            self.recorder.end(open.request, cached_tokens);
+        let Some(Open { request, pace, .. }) = ended else { return };
+        if pace.reported() > 0 {
+            self.metrics.ended(pace.reported());
+        }
+        if let Some(request) = request {
+            self.recorder.end(request, cached_tokens);
         }
     }
 }

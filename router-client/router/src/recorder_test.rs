@@ -18,6 +18,10 @@ async fn choice(prompt: &HashedPrompt) -> Choice {
     chosen.detach().1
 }
 
+fn output_metrics() -> OutputMetrics {
+    OutputMetrics::registered(&mut Registry::default(), "router")
+}
+
 fn key(id: &str) -> (PartitionKey, String) {
     (PartitionKey::new("m", "").expect("a name"), id.to_owned())
 }
@@ -29,7 +33,7 @@ async fn requests_become_lines_of_a_trace() {
     let path = folder.join("requests.jsonl");
     let (recorder, writer) = Recorder::open(Some(&path)).expect("a file");
     let began = Instant::now();
-    let open = OpenRequests::new(recorder.clone(), Duration::from_secs(60));
+    let open = OpenRequests::new(recorder.clone(), output_metrics(), Duration::from_secs(60));
     let tokens: Vec<u32> = (0..40).collect();
     let prompt = prompt(&tokens);
     let choice = choice(&prompt).await;

@@ -23,6 +23,8 @@ pub struct KvMetricsAggregator {
 #[derive(Debug)]
 struct Report {
     metrics: WorkerMetrics,
+    /// Blocks of the device as last reported: they do not change while an engine lives.
+    total_blocks: Option<u64>,
     /// When its values were measured.
     measured: Instant,
     _counted: TakenShare,
@@ -37,6 +39,15 @@ pub struct RankMetrics {
     pub age: Duration,
     /// Whether that is too long.
     pub is_stale: bool,
+}
+
+/// Blocks of a rank, as its engine reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReportedBlocks {
+    /// Blocks of the device: those of the last report that states them, however old.
+    pub total: Option<u64>,
+    /// Blocks in use; none if the last report is stale.
+    pub active: Option<u64>,
 }
 
 /// The reports of the ranks of one partition (`AggregatedMetrics` of document 003).
@@ -63,14 +74,30 @@ impl KvMetricsAggregator {
         let mut reports = self.reports.lock();
         if let Some(known) = reports.get_mut(&partition).and_then(|at| at.get_mut(&rank)) {
             if known.measured <= measured {
+                known.total_blocks = metrics.kv_total_blocks.or(known.total_blocks);
                 (known.metrics, known.measured) = (metrics, measured);
             }
             return true;
         }
         let Ok(counted) = self.remembered.take(partition.tenant(), 1) else { return false };
-        let report = Report { metrics, measured, _counted: counted };
+        let total_blocks = metrics.kv_total_blocks;
+        let report = Report { metrics, total_blocks, measured, _counted: counted };
         reports.entry(partition).or_default().insert(rank, report);
         true
+    }
+
+    /// What the reports of a rank contribute to decisions.
+    #[must_use]
+    pub fn blocks_of(&self, partition: &PartitionKey, rank: &WorkerKey) -> ReportedBlocks {
+        let reports = self.reports.lock();
+        let report = reports.get(partition).and_then(|ranks| ranks.get(rank));
+        report.map_or_else(ReportedBlocks::default, |report| {
+            let is_fresh = report.measured.elapsed() <= self.stale_after;
+            ReportedBlocks {
+                total: report.total_blocks,
+                active: report.metrics.kv_active_blocks.filter(|_| is_fresh),
+            }
+        })
     }
 
     /// Forgets ranks that are gone.
@@ -143,6 +170,24 @@ mod tests {
         reports.retain(|_, rank| rank.worker.as_str() == "b");
         assert_eq!(waiting(&reports), [("b".into(), Some(3), false)]);
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn totals_outlive_what_is_in_use() {
+        let reports = KvMetricsAggregator::new(Duration::from_secs(10));
+        let mut at = load("a", 1, 0);
+        let rank = WorkerKey { worker: at.address.worker.clone(), rank: 0 };
+        let blocks = || reports.blocks_of(&partition(""), &rank);
+        assert_eq!(blocks(), ReportedBlocks::default());
+        (at.metrics.kv_total_blocks, at.metrics.kv_active_blocks) = (Some(400), Some(30));
+        assert!(reports.report(at.clone()));
+        assert_eq!(blocks(), ReportedBlocks { total: Some(400), active: Some(30) });
+        advance(Duration::from_secs(11)).await;
+        assert_eq!(blocks(), ReportedBlocks { total: Some(400), active: None });
+        at.metrics = WorkerMetrics::UNKNOWN;
+        assert!(reports.report(at));
+        assert_eq!(blocks(), ReportedBlocks { total: Some(400), active: None });
+    }
+
     #[test]
     fn a_tenant_with_too_many_ranks_leaves_others_theirs() {
         let reports = KvMetricsAggregator::new(Duration::from_secs(10));

@@ -6,6 +6,7 @@ use crate::config::RoutingConfig;
 use crate::discovery::Discovery;
 use crate::fleet::{Fleet, Listing};
 use crate::metrics::FleetMetrics;
+use crate::pages::{self, StatedEngines};
 use crate::recorder::{RecordWriter, Recorder};
 use crate::reports::KvMetricsAggregator;
 use crate::sync::{self, SyncStatus};
@@ -44,6 +45,7 @@ pub struct Routing {
     discovery_interval: Duration,
     sync_status: Arc<SyncStatus>,
     dialer: Dialer,
+    engines: StatedEngines,
     nats: Option<NatsServers>,
     /// Writes requests down, if that is wanted.
     pub recorder: Recorder,
@@ -90,6 +92,7 @@ impl Routing {
             discovery_interval: config.discovery_interval,
             sync_status: Arc::default(),
             dialer: config.dialer.without_token(),
+            engines: config.engines.clone(),
             nats: config.nats.clone(),
             recorder,
             writer,
@@ -141,12 +144,22 @@ impl Routing {
     /// Starts the tasks; they end when `stop` is cancelled. `unlisted` is dropped once the workers are known.
     pub fn start(self, tasks: &mut Tasks, stop: &CancellationToken, unlisted: NotReady) {
         let Self {
-            fleet, reports, discovery, discovery_interval, sync_status, dialer, nats, ..
+            fleet,
+            reports,
+            discovery,
+            discovery_interval,
+            sync_status,
+            dialer,
+            engines,
+            nats,
+            ..
         } = self;
         let until = |work| until_stopped(stop.clone(), work);
         tasks.spawn("leases", until(Box::pin(expire(Arc::clone(&fleet)))));
         let reading = agents::run(discovery.listed(), Arc::clone(&reports), dialer);
         tasks.spawn("agents", until(Box::pin(reading)));
+        let reading = pages::run(discovery.listed(), engines, Arc::clone(&reports));
+        tasks.spawn("pages", until(Box::pin(reading)));
         let listing = async move { discovery.run(discovery_interval, unlisted).await };
         tasks.spawn("discovery", until(Box::pin(listing)));
         if let Some(servers) = nats {

@@ -32,6 +32,7 @@ fn knows(exact: u32, lag_batches: u64, age: Duration) -> Freshness {
         verified_age: Some(age),
         shed_blocks: 0,
         connected: true,
+        may_be_high: false,
     };
     Freshness::of(&(0..9).map(rank).collect::<Vec<_>>())
 }

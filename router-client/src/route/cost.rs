@@ -5,17 +5,34 @@
 //! - *Prefill blocks* = (input tokens − overlap × block size) / block size, a fraction and not a whole number. The
 //!   prefills that a worker has yet to do for earlier requests can be added by a weight.
 //! - *Decode blocks* = the blocks that the worker would use for generation: those in use now and those of
-//!   the request that are not among them. Where a worker states how many it has, they count by how full it would be, and
-//!   the prompts under way by what attention reads of them (D115): a block in use holds nobody up until there are none
-//!   left.
+//!   the request that are not among them. By default they count by how full the worker would be, and the prompts under
+//!   way by what attention reads of them (D115): a block in use holds nobody up until there are none left. A worker whose
+//!   number of blocks nobody knows counts as having room (D155). [`DecodePrice::Full`] is the documents' price.
 //! - The overlap is credited by the tier in which a block lies: what lies on disk has to be fetched.
 
 use super::error::{ConfigError, check};
+use std::fmt;
 use std::num::NonZeroU32;
+use std::str::FromStr;
 
 /// What a block of context costs, in blocks of prefill. Attention reads the context of each request in each step: that
 /// takes some hundredths of what it takes to compute it, over the steps that a prompt waits for (D115).
 const CONTEXT_COST: f64 = 1.0 / 32.0;
+/// What a block that a worker was given to compute lately costs: enough that workers which else cost the same, such as idle
+/// ones, take turns by work (D156).
+const GIVEN_COST: f64 = 1.0 / 32.0;
+
+/// What a block in use costs, in blocks of prefill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DecodePrice {
+    /// The fourth power of the share of the worker's blocks that would be in use, and nothing where nobody knows how many
+    /// the worker has. Each block of the prompts under way costs 1/32 on top, and so does each block that the worker was
+    /// given to compute lately.
+    #[default]
+    ByRoom,
+    /// 1, the documents' price.
+    Full,
+}
 
 /// How much of a block's prefill is saved, by the tier in which it lies: 0 for none to 1 for all.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -47,6 +64,8 @@ pub struct CostConfig {
     /// the sweep of `tests/src/sweep` at 70 % of load, with 0 the mean time to the first token is longer than by load
     /// alone; with 1 it is shorter. Where blocks are not tracked it is all that tells of load.
     pub active_prefill_weight: f64,
+    /// What a block in use costs.
+    pub decode_price: DecodePrice,
 }
 
 /// Leading blocks of a request that a worker holds, by the *best* tier of each: none counts twice.
@@ -92,7 +111,9 @@ pub struct CostInput {
     pub decode_blocks: f64,
     /// Blocks of all prompts under way, shared ones once for each request; 0 if that is not tracked.
     pub context_blocks: f64,
-    /// Blocks that the worker has; 0 if it does not state them.
+    /// Blocks that the worker was given to compute lately.
+    pub given_blocks: f64,
+    /// Blocks that the worker has; 0 if nobody knows.
     pub capacity_blocks: u64,
     /// Blocks that the worker fetches from peers for it; none if it fetches none.
     pub fetch: Option<FetchCost>,
@@ -112,7 +133,8 @@ pub struct Cost {
     pub prefill_blocks: f64,
     /// Blocks in use for generation.
     pub decode_blocks: f64,
-    /// What these and the prompts under way cost, in blocks of prefill; see D115 in DECISIONS.md.
+    /// What these, the prompts under way and the blocks that the worker was given lately cost, in blocks of prefill; see D115
+    /// and D156 in DECISIONS.md.
     pub decode_cost: f64,
     /// The sum: prefill blocks by the overlap score weight, and the decode cost. Less is better.
     pub total: f64,
@@ -128,13 +150,56 @@ impl Default for TierCredits {
     }
 }
 
+// === impl DecodePrice ===
+
+impl fmt::Display for DecodePrice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ByRoom => "by-room",
+            Self::Full => "full",
+        })
+    }
+}
+
+impl FromStr for DecodePrice {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let found = [Self::ByRoom, Self::Full].into_iter().find(|at| at.to_string() == text);
+        check(found.is_some(), "decode price", "must be one of by-room, full")?;
+        Ok(found.unwrap_or_default())
+    }
+}
+
+impl DecodePrice {
+    /// What the requests under way at a worker cost one more, in blocks of prefill.
+    ///
+    /// [`DecodePrice::ByRoom`]: a block in use costs nothing while there are enough, and as much as one of prefill when there
+    /// are none left.
+    #[inline(always)]
+    fn of(self, input: &CostInput) -> f64 {
+        let CostInput { decode_blocks, context_blocks, given_blocks, capacity_blocks, .. } = *input;
+        debug_assert!(decode_blocks >= 0.0 && context_blocks >= 0.0, "{input:?}");
+        if self == Self::Full {
+            return decode_blocks;
+        }
+        let work = CONTEXT_COST * context_blocks + GIVEN_COST * given_blocks;
+        if capacity_blocks == 0 {
+            return work;
+        }
+        let square = (decode_blocks / real(capacity_blocks)).min(1.0).powi(2);
+        square * square * decode_blocks + work
+    }
+}
+
 // === impl CostConfig ===
 
 impl Default for CostConfig {
     fn default() -> Self {
         // 004: `--router-kv-overlap-score-weight`, default 1.0. The other weight: D74.
         let credits = TierCredits::default();
-        Self { overlap_score_weight: 1.0, credits, active_prefill_weight: 1.0 }
+        let decode_price = DecodePrice::default();
+        Self { overlap_score_weight: 1.0, credits, active_prefill_weight: 1.0, decode_price }
     }
 }
 
@@ -202,7 +267,7 @@ impl Prices {
         let prefill_blocks = (active_tokens + new_prefill_tokens) * self.blocks_per_token;
         debug_assert!(new_prefill_tokens <= self.input_tokens, "an overlap never adds work");
         let decode_blocks = input.decode_blocks;
-        let decode_cost = decode_cost(input);
+        let decode_cost = self.config.decode_price.of(input);
         let total = self.config.overlap_score_weight * prefill_blocks + decode_cost;
         Cost {
             credited_blocks,
@@ -214,23 +279,6 @@ impl Prices {
             total,
         }
     }
-}
-
-/// What the requests under way at a worker cost one more, in blocks of prefill.
-///
-/// A worker that does not state its blocks has none to spare: the documents' price, one for each block in use. Else:
-/// - A block in use costs nothing while there are enough, and as much as one of prefill when there are none left: the
-///   fourth power of the share in use.
-/// - A block of context costs [`CONTEXT_COST`].
-#[inline(always)]
-fn decode_cost(input: &CostInput) -> f64 {
-    let CostInput { decode_blocks, context_blocks, capacity_blocks, .. } = *input;
-    debug_assert!(decode_blocks >= 0.0 && context_blocks >= 0.0, "{input:?}");
-    if capacity_blocks == 0 {
-        return decode_blocks;
-    }
-    let square = (decode_blocks / real(capacity_blocks)).min(1.0).powi(2);
-    square * square * decode_blocks + CONTEXT_COST * context_blocks
 }
 
 // === impl TierBlocks ===
@@ -285,6 +333,7 @@ mod tests {
         active_prefill_tokens: 0,
         decode_blocks: 0.0,
         context_blocks: 0.0,
+        given_blocks: 0.0,
         capacity_blocks: 0,
         fetch: None,
     };
@@ -299,6 +348,11 @@ mod tests {
         config.prices(blocks * 16, BLOCK).cost(input)
     }
 
+    /// The documents' formula.
+    fn documents() -> CostConfig {
+        CostConfig { decode_price: DecodePrice::Full, ..CostConfig::default() }
+    }
+
     fn lowest(costs: &[Cost]) -> usize {
         let best = costs.iter().enumerate().min_by(|a, b| a.1.total.total_cmp(&b.1.total));
         best.expect("a cost").0 + 1
@@ -307,9 +361,10 @@ mod tests {
     /// The example of documents 001 and 004: a prompt of 10 blocks, of which workers hold 2, 5 and 8.
     #[test]
     fn the_documents_example_chooses_worker_2() {
-        let workers = [(2, 10.0), (5, 5.0), (8, 9.0)];
-        let costs = workers.map(|(cached, decode)| {
-            let cost = cost(CostConfig::default(), 10, &input(cached, decode));
+        let workers = [(2, 10.0, 0), (5, 5.0, 100), (8, 9.0, 1 << 20)];
+        let costs = workers.map(|(cached, decode, capacity_blocks)| {
+            let at = CostInput { capacity_blocks, ..input(cached, decode) };
+            let cost = cost(documents(), 10, &at);
             assert_eq!(cost.prefill_blocks, f64::from(10 - cached));
             cost
         });
@@ -323,7 +378,9 @@ mod tests {
     fn match_minus_load_chooses_worker_2() {
         let workers = [(15, 30.0), (50, 50.0), (75, 80.0)];
         let costs = workers.map(|(cached, decode)| {
-            let cost = cost(CostConfig::default(), 100, &input(cached, decode));
+            // A load of 30 % is that of a worker with 100 blocks.
+            let at = CostInput { capacity_blocks: 100, ..input(cached, decode) };
+            let cost = cost(documents(), 100, &at);
             (cost, 100.0 - cost.total)
         });
         assert_eq!(costs.map(|(_, score)| score), [-15.0, 0.0, -5.0], "in hundredths");
@@ -333,7 +390,7 @@ mod tests {
     #[test]
     fn blocks_count_by_their_tier() {
         let overlap = TierBlocks { device: 4, host: 4, disk: 4, pool: 4 };
-        let cost = cost(CostConfig::default(), 21, &CostInput { overlap, ..input(0, 3.0) });
+        let cost = cost(documents(), 21, &CostInput { overlap, ..input(0, 3.0) });
         assert_eq!((cost.credited_blocks, cost.prefill_blocks, cost.total), (9.0, 12.0, 15.0));
         assert_eq!(cost.booked_prefill_tokens(), 192);
         assert_eq!(overlap.expecting(19), TierBlocks { device: 7, ..overlap });
@@ -361,7 +418,7 @@ mod tests {
             let input = CostInput { capacity_blocks, context_blocks, ..input(8, 16.0) };
             cost(CostConfig::default(), 10, &input)
         };
-        assert_eq!(full(0, 64.0).decode_cost, 16.0, "the worker states no blocks");
+        assert_eq!(full(0, 64.0).decode_cost, 2.0, "a worker of unknown size has room");
         assert_eq!(full(32, 0.0).decode_cost, 1.0);
         assert_eq!([full(16, 0.0), full(8, 0.0)].map(|at| at.decode_cost), [16.0, 16.0]);
         let Cost { prefill_blocks, decode_blocks, decode_cost, total, .. } = full(32, 64.0);
@@ -384,8 +441,16 @@ mod tests {
     }
 
     #[test]
+    fn each_price_is_read_by_its_name() {
+        for (name, price) in [("by-room", DecodePrice::ByRoom), ("full", DecodePrice::Full)] {
+            assert_eq!((name.parse(), price.to_string().as_str()), (Ok(price), name));
+        }
+        assert_eq!("half".parse::<DecodePrice>().expect_err("no price").setting, "decode price");
+    }
+
+    #[test]
     fn without_weight_load_alone_counts() {
-        let config = CostConfig { overlap_score_weight: 0.0, ..CostConfig::default() };
+        let config = CostConfig { overlap_score_weight: 0.0, ..documents() };
         let totals = [0, 9].map(|cached| cost(config, 10, &input(cached, 7.0)).total);
         assert_eq!(totals, [7.0, 7.0]);
     }
@@ -423,13 +488,18 @@ mod tests {
             active_prefill_tokens in 0_u64..1 << 40,
             decode in 0_u32..1 << 30,
             context: u32,
+            given: u32,
             capacity_blocks in 0_u64..1 << 30,
             weight in 0.0_f64..100.0,
             is_prefill_pool: bool,
+            is_full_price: bool,
         ) {
             let credits = TierCredits::default();
             let active_prefill_weight = f64::from(is_prefill_pool);
-            let config = CostConfig { overlap_score_weight: weight, credits, active_prefill_weight };
+            let decode_price = if is_full_price { DecodePrice::Full } else { DecodePrice::ByRoom };
+            let overlap_score_weight = weight;
+            let config =
+                CostConfig { overlap_score_weight, credits, active_prefill_weight, decode_price };
             let overlap = TierBlocks { device, host, disk, pool };
             let decode_blocks = f64::from(decode);
             let context_blocks = f64::from(context);
@@ -438,6 +508,7 @@ mod tests {
                 active_prefill_tokens,
                 decode_blocks,
                 context_blocks,
+                given_blocks: f64::from(given),
                 capacity_blocks,
                 fetch: None,
             };
@@ -446,7 +517,7 @@ mod tests {
             let cost = prices.cost(&input);
             prop_assert!(cost.total.is_finite() && cost.total >= 0.0);
             prop_assert!(cost.booked_prefill_tokens() <= input_tokens);
-            let most = decode_blocks + CONTEXT_COST * context_blocks;
+            let most = decode_blocks + CONTEXT_COST * context_blocks + GIVEN_COST * input.given_blocks;
             prop_assert!((0.0..=most).contains(&cost.decode_cost), "{:?}", cost);
             let nearer = TierBlocks { device: device + 1, ..overlap };
             let cheaper = prices.cost(&CostInput { overlap: nearer, ..input });

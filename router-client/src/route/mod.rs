@@ -21,6 +21,7 @@ mod active;
 mod cost;
 mod error;
 mod fetch;
+mod held;
 mod outliers;
 mod queue;
 #[cfg(test)]
@@ -36,12 +37,15 @@ pub use active::{
     PromptBlocks, REQUEST_BLOCKS_MAX, REQUEST_ID_BYTES_MAX, REQUEST_LEASE_MAX, REQUEST_TOKENS_MAX,
     RankId, RankLoad, RequestKey, RequestNotes, RouterId, SharedBlocks, Update,
 };
-pub use cost::{Cost, CostConfig, CostInput, FetchCost, Prices, TierBlocks, TierCredits};
+pub use cost::{
+    Cost, CostConfig, CostInput, DecodePrice, FetchCost, Prices, TierBlocks, TierCredits,
+};
 pub use error::ConfigError;
 pub use fetch::{
     BlockKind, FETCH_BLOCKS_MAX, FETCH_GAIN_MIN, Fetch, FetchConfig, FetchMeter, FetchPeer,
     FetchPlan, FetchPlanner, Fetcher, Holder, NoFetch, PLAN_PEERS_MAX, Rate, Segment,
 };
+pub use held::HeldBlocks;
 pub use outliers::{OUTLIERS_MAX, OutlierConfig, Outliers};
 pub use queue::{
     LATENCY_SENSITIVITY_SECS_MAX, Lane, QUEUE_ENTRIES_MAX, Queue, QueueConfig, QueueFull,

@@ -20,6 +20,7 @@ pub struct TrustConfig {
 
 /// What an index states about its knowledge of one rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that an index states, each by itself")]
 pub struct Freshness {
     /// Worst state of the rank's sources.
     pub state: SourceState,
@@ -29,6 +30,8 @@ pub struct Freshness {
     pub is_restoring: bool,
     /// How long ago the index verified that nothing newer exists; none if it never did.
     pub verified_age: Option<Duration>,
+    /// Whether the rank may hold less than the index shows.
+    pub may_be_high: bool,
 }
 
 /// How far the overlap of a rank can be trusted.
@@ -67,11 +70,12 @@ impl TrustConfig {
     /// How far the overlap of a rank can be trusted.
     #[must_use]
     pub fn judge(&self, freshness: &Freshness) -> Trust {
-        let Freshness { state, is_connected, is_restoring, verified_age } = *freshness;
+        let Freshness { state, is_connected, is_restoring, verified_age, may_be_high } = *freshness;
         match state {
             SourceState::Cold => Trust::Unknown,
             _ if is_restoring => Trust::Behind,
             SourceState::CatchingUp if !is_connected => Trust::Unknown,
+            _ if may_be_high => Trust::Behind,
             SourceState::CatchingUp | SourceState::Gap | SourceState::Degraded => Trust::Behind,
             SourceState::Exact | SourceState::Partial => {
                 let is_stale = |most: Duration| verified_age.is_none_or(|age| age > most);
@@ -120,6 +124,7 @@ mod tests {
         is_connected: true,
         is_restoring: false,
         verified_age: Some(Duration::from_secs(1)),
+        may_be_high: false,
     };
 
     #[test]
@@ -133,6 +138,8 @@ mod tests {
         }
         assert_eq!(of(SourceState::CatchingUp, false), Trust::Unknown);
         assert_eq!(of(SourceState::Cold, true), Trust::Unknown);
+        let doubted = Freshness { state: SourceState::Partial, may_be_high: true, ..FRESH };
+        assert_eq!(config.judge(&doubted), Trust::Behind);
         let restoring = Freshness { is_restoring: true, ..FRESH };
         assert_eq!(config.judge(&restoring), Trust::Behind);
         let blocks = TierBlocks { device: 8, host: 5, disk: 1, pool: 3 };

@@ -45,6 +45,8 @@ pub struct RouterWorker {
     pub profile: WorkerProfile,
     /// LoRA adapters that it has loaded.
     pub adapters: BTreeSet<String>,
+    /// Blocks in use, as its engine reports; none if it does not.
+    pub active_blocks: Option<u64>,
 }
 
 /// What a request sets itself. The default sets nothing.
@@ -134,7 +136,12 @@ impl RouterWorker {
     /// A rank of which nothing else is known.
     #[must_use]
     pub fn new(key: WorkerKey) -> Self {
-        Self { key, profile: WorkerProfile::default(), adapters: BTreeSet::new() }
+        Self {
+            key,
+            profile: WorkerProfile::default(),
+            adapters: BTreeSet::new(),
+            active_blocks: None,
+        }
     }
 
     /// The ranks of a worker that the index lists.
@@ -143,6 +150,7 @@ impl RouterWorker {
             key: WorkerKey { worker: listed.worker.clone(), rank: *rank },
             profile: listed.profile.clone(),
             adapters: listed.adapters.clone(),
+            active_blocks: None,
         })
     }
 }

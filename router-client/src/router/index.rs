@@ -185,6 +185,7 @@ fn judge(at: &Overlap, restoring: &[WorkerId], config: &TrustConfig) -> Trust {
         is_connected: at.connected,
         is_restoring: restoring.contains(&at.worker.worker),
         verified_age: at.verified_age,
+        may_be_high: at.may_be_high,
     })
 }
 
@@ -219,6 +220,7 @@ fn pool_trust(pools: &[PoolState], restoring: &[WorkerId], config: &TrustConfig)
             is_connected: at.connected,
             is_restoring: restoring.contains(&at.pool),
             verified_age: at.verified_age,
+            may_be_high: false,
         })
     };
     pools.iter().map(judge).max().unwrap_or(Trust::Behind).min(Trust::Behind)
@@ -249,6 +251,7 @@ mod tests {
             verified_age: Some(Duration::ZERO),
             shed_blocks: 0,
             connected,
+            may_be_high: false,
         }
     }
 

@@ -31,6 +31,7 @@ fn prompt(blocks: u64) -> HashedPrompt {
         block_size: BLOCK_SIZE.get(),
         input_tokens: blocks * 16,
         local_hashes: (0..blocks).collect(),
+        next_tokens: Vec::new(),
         minimum_overlap_blocks: 1,
         top_k: 0,
         shared: false,

@@ -56,19 +56,19 @@ async fn a_burst_with_one_new_prefix_lands_neither_on_one_worker_nor_on_all() {
     let router = router(Mode::Kv, Index::None);
     let prompt = |number: u32| [tokens(0, 60), tokens(10_000 * number, 10)].concat();
     let mut reservations = Vec::new();
-    for number in 1..=4 {
+    for number in 1..=6 {
         reservations.push(select(&router, &prompt(number)).await);
     }
-    // Each has 10 blocks of its own: a fourth one at the first worker would cost as much as computing the prefix again.
-    assert_eq!(requests(&router), [3, 1, 0]);
+    // Each has 10 blocks of its own: a sixth one at the first worker would cost more than computing the prefix again.
+    assert_eq!(requests(&router), [5, 1, 0]);
     let credited = reservations.iter().map(|at| at.decision().cost.credited_blocks);
     assert_eq!(
         credited.map(|blocks| blocks.to_string()).collect::<Vec<_>>(),
-        ["0", "60", "60", "0"]
+        ["0", "60", "60", "60", "60", "0"]
     );
     reservations[0].first_token();
     let prefilling = router.loads().iter().map(|(_, load)| load.prefill_tokens).collect::<Vec<_>>();
-    assert_eq!(prefilling, [320, 1_120, 0]);
+    assert_eq!(prefilling, [640, 1_120, 0]);
 }
 
 #[tokio::test]

@@ -136,6 +136,7 @@ impl Workers {
             let last = self.members.last();
             let is_new = last.is_none_or(|last| last.worker.key.worker != worker.key.worker);
             self.count += usize::from(is_new);
+            active.report_blocks(rank, worker.active_blocks);
             self.numbers.insert(worker.key.clone(), self.members.len());
             self.ranks.push((rank, worker.profile.total_kv_blocks.unwrap_or(0)));
             self.joined_last = self.joined_last.max(joined);

@@ -12,8 +12,8 @@ use kvasir_proto::types::{
     WorkerId,
 };
 use rules::{
-    Announcer, Leading, Names, drop_copies_of, held_along_path, held_by_name, leading, parked,
-    remove_name, store_name, stored,
+    Announcer, Leading, Names, drop_copies_of, held_along_path, held_by_name, keep_complete_chunks,
+    leading, parked, remove_name, store_name, stored,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,13 +62,15 @@ pub struct Question {
     pub shared: bool,
 }
 
-/// Which workers are pools, and which pools the others read.
+/// Which workers are pools, which pools the others read, and the chunks of their connectors.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Roles {
     /// They are no candidates.
     pub pools: BTreeSet<WorkerId>,
     /// What each worker reads, sorted; not all of it need be a pool, or known.
     pub reads: BTreeMap<WorkerId, Vec<WorkerId>>,
+    /// Blocks in a chunk of a worker's connector, by tier; below 2, each block counts.
+    pub chunks: BTreeMap<WorkerId, [u32; Tier::COUNT]>,
 }
 
 /// The blocks of a query, in one of two forms.
@@ -226,6 +228,11 @@ impl Oracle {
             counts.add(if dropped { BlockOutcome::Applied } else { BlockOutcome::Noop });
             return counts;
         }
+        if let KvEvent::ClearedTier(tier) = event {
+            let dropped = self.drop_copies(source, Some(rank), |at, _| at == *tier);
+            counts.add(if dropped { BlockOutcome::Applied } else { BlockOutcome::Noop });
+            return counts;
+        }
         let limits = self.limits;
         let worker = self.worker_mut(source);
         let names = worker.ranks.entry(rank).or_default();
@@ -256,14 +263,14 @@ impl Oracle {
                     counts.add(remove_name(names, by, name));
                 }
             }
-            KvEvent::Cleared => {}
+            KvEvent::Cleared | KvEvent::ClearedTier(_) => {}
         }
         counts
     }
 
     /// Drops every copy of the source, in one rank or in all. Returns whether there were any.
     pub fn clear_source(&mut self, source: SourceNo, rank: Option<DpRank>) -> bool {
-        self.drop_copies(source, rank, |_| true)
+        self.drop_copies(source, rank, |_, _| true)
     }
 
     /// Marks all copies of the source: they must be announced again to stay.
@@ -276,15 +283,15 @@ impl Oracle {
 
     /// Drops the marked copies of the source. Returns whether there were any.
     pub fn drop_suspects(&mut self, source: SourceNo) -> bool {
-        self.drop_copies(source, None, |marked| marked)
+        self.drop_copies(source, None, |_, marked| marked)
     }
 
-    /// Drops the copies of the source for which `goes`, called with whether the copy is marked, is true.
+    /// Drops the copies of the source for which `goes`, called with its tier and whether it is marked, is true.
     fn drop_copies(
         &mut self,
         source: SourceNo,
         rank: Option<DpRank>,
-        goes: impl Fn(bool) -> bool,
+        goes: impl Fn(Tier, bool) -> bool,
     ) -> bool {
         let mut dropped = false;
         for (&number, names) in &mut self.worker_mut(source).ranks {
@@ -312,7 +319,10 @@ impl Oracle {
             }
             let in_pools = self.held_in_pools(id, question);
             for (&rank, names) in &worker.ranks {
-                let held = question.key.held(names);
+                let mut held = question.key.held(names);
+                if let Some(sizes) = self.roles.chunks.get(id) {
+                    keep_complete_chunks(&mut held, *sizes);
+                }
                 let leading = leading(&held, &in_pools, question.tiers);
                 let Leading { blocks, by_tier, by_best_tier, pool_blocks } = leading;
                 if blocks >= question.minimum_overlap {

@@ -106,13 +106,18 @@ fn store_block(
         place_children(names, limits, block.name);
         return if learned { BlockOutcome::Applied } else { outcome };
     }
+    // What a held name means stays, unless nothing is certain of it any more.
+    if existing.copies.keys().any(|key| !existing.suspect.contains(key)) {
+        add_copy(existing, by);
+        return BlockOutcome::Conflict;
+    }
     if too_many_parked {
         names.remove(&block.name);
         return BlockOutcome::Rejected;
     }
     names.insert(block.name, new_record(parent, Some(block.local), target, by));
     place_children(names, limits, block.name);
-    BlockOutcome::Conflict
+    BlockOutcome::Applied
 }
 
 pub(super) fn store_name(
@@ -151,17 +156,17 @@ pub(super) fn remove_name(names: &mut Names, by: Announcer, name: BlockName) -> 
     BlockOutcome::Applied
 }
 
-/// Drops the copies of the source for which `goes`, called with whether the copy is marked, is true. Returns
+/// Drops the copies of the source for which `goes`, called with its tier and whether it is marked, is true. Returns
 /// whether there were any.
 pub(super) fn drop_copies_of(
     record: &mut Record,
     source: SourceNo,
-    goes: impl Fn(bool) -> bool,
+    goes: impl Fn(Tier, bool) -> bool,
 ) -> bool {
     let before = record.copies.len();
     for tier in Tier::ALL {
         let key = (source, tier);
-        if record.copies.contains_key(&key) && goes(record.suspect.contains(&key)) {
+        if record.copies.contains_key(&key) && goes(tier, record.suspect.contains(&key)) {
             record.copies.remove(&key);
             record.suspect.remove(&key);
         }
@@ -235,6 +240,20 @@ pub(super) fn held_by_name(names: &Names, query: &[BlockName]) -> Vec<TierSet> {
     let placed = |name| names.get(name).filter(|record| record.position.is_some());
     let tiers = |record: &Record| record.copies.keys().map(|&(_, tier)| tier).collect();
     query.iter().map(|name| placed(name).map_or(TierSet::EMPTY, tiers)).collect()
+}
+
+/// Takes out of each tier the blocks of a chunk that is not complete there, with the blocks of a prompt in order.
+pub(super) fn keep_complete_chunks(held: &mut [TierSet], sizes: [u32; Tier::COUNT]) {
+    for (tier, size) in Tier::ALL.into_iter().zip(sizes) {
+        let size = size.max(1) as usize;
+        for chunk in held.chunks_mut(size) {
+            let is_complete = chunk.len() == size && chunk.iter().all(|at| at.contains(tier));
+            for tiers in chunk.iter_mut().filter(|_| !is_complete) {
+                let others = Tier::ALL.into_iter().filter(|other| *other != tier);
+                *tiers = others.filter(|other| tiers.contains(*other)).collect();
+            }
+        }
+    }
 }
 
 /// Blocks by tier.

@@ -115,6 +115,7 @@ fn again(past: &[KvEvent], draft: &Draft, rng: &mut ScriptRng) -> KvEvent {
             | KvEvent::StoredNames { tier: old, .. }
             | KvEvent::Removed { tier: old, .. }
             | KvEvent::Gone { tier: old, .. } => *old = tier,
+            KvEvent::ClearedTier(old) => *old = tier,
             KvEvent::Cleared => {}
         }
     }

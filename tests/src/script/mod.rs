@@ -326,7 +326,10 @@ impl Draft {
         let source = self.source(rng);
         let budget = self.piece(rng);
         if clears {
-            self.event(source, KvEvent::Cleared, rng);
+            let of_tier = rng.random_bool(0.3);
+            let event =
+                if of_tier { KvEvent::ClearedTier(self.tier(rng)) } else { KvEvent::Cleared };
+            self.event(source, event, rng);
         } else if pieces {
             let rank = self.rank_or_all(source, rng);
             self.push(Action::Clear { source, rank, budget });
@@ -449,5 +452,6 @@ fn write_event(event: &KvEvent, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         KvEvent::Removed { tier, names } => write!(f, "removed {tier:?}: {}", list(names)),
         KvEvent::Gone { tier, names } => write!(f, "gone {tier:?}: {}", list(names)),
         KvEvent::Cleared => write!(f, "cleared"),
+        KvEvent::ClearedTier(tier) => write!(f, "cleared {tier:?}"),
     }
 }

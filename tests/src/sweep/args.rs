@@ -31,6 +31,10 @@ pub enum Generated {
     Document,
     /// Agents that call tools, and plain requests.
     Agents,
+    /// Requests with one of 24 prefixes of 900 tokens.
+    Prefixes,
+    /// Sessions of 8 turns over one system prompt, one request at a time at the workload's own rate (--what-if).
+    Paced,
 }
 
 /// Compares ways of routing on workloads, in virtual time: mock engines with exact caches and a stated model of step
@@ -46,7 +50,7 @@ pub struct Args {
     /// The model of the trace whose requests count; needed if it has several.
     #[arg(long, value_name = "NAME", requires = "trace")]
     pub model: Option<String>,
-    /// Generated workloads; all of them unless there is a trace, with --processes the first.
+    /// Generated workloads; all but paced unless there is a trace, with --processes the first.
     #[arg(long, value_name = "NAME", value_delimiter = ',', conflicts_with = "trace")]
     pub workload: Vec<Generated>,
     /// What if? Changes with commas between them, as workers=+2,cache=2x; once for each row. Names: workers, cache, host,
@@ -243,7 +247,8 @@ impl Args {
         if let Some(path) = &self.trace {
             return Ok(vec![Source::trace(path, self.model.as_deref())?]);
         }
-        let all = [Generated::Conversations, Generated::Document, Generated::Agents];
+        let all =
+            [Generated::Conversations, Generated::Document, Generated::Agents, Generated::Prefixes];
         let asked = match (self.workload.as_slice(), self.processes) {
             ([], None) => &all[..],
             // One point is of one workload.
@@ -254,6 +259,8 @@ impl Args {
             Generated::Conversations => Source::Conversations,
             Generated::Document => Source::Document,
             Generated::Agents => Source::Agents,
+            Generated::Prefixes => Source::Prefixes,
+            Generated::Paced => Source::Paced,
         };
         Ok(asked.iter().map(source).collect())
     }

@@ -51,6 +51,16 @@ impl Feed {
         }
     }
 
+    /// Blocks that each engine holds, as far as the index has heard.
+    #[must_use]
+    pub fn held_blocks(&self) -> Vec<u64> {
+        let of = |source: &Source| {
+            let worker = self.index.worker(&source.worker).into_iter();
+            worker.flat_map(|worker| worker.holders()).map(|holder| holder.placed_blocks()).sum()
+        };
+        self.sources.iter().map(of).collect()
+    }
+
     /// Leading blocks that each engine holds, as far as the index has heard.
     ///
     /// # Errors

@@ -27,6 +27,10 @@ pub enum Source {
     Document,
     /// Generated agents, and plain requests.
     Agents,
+    /// Generated requests with some shared prefixes.
+    Prefixes,
+    /// Generated sessions, one request at a time.
+    Paced,
     /// A trace, by its name.
     Trace(String, Vec<Entry>),
 }
@@ -67,6 +71,8 @@ impl Source {
             Self::Conversations => generated(seed, count, block_size),
             Self::Document => sketched(synthetic::documents(seed, count), block_size),
             Self::Agents => sketched(synthetic::agents(seed, count), block_size),
+            Self::Prefixes => sketched(synthetic::prefixes(seed, count), block_size),
+            Self::Paced => sketched(synthetic::paced(seed, count), block_size),
             Self::Trace(_, lines) => window(lines, seed, count, block_size),
         }
     }
@@ -76,7 +82,7 @@ impl Source {
     pub fn id_tokens(&self) -> Option<usize> {
         match self {
             Self::Trace(_, lines) => lines.first().map(Entry::id_tokens),
-            Self::Conversations | Self::Document | Self::Agents => None,
+            _ => None,
         }
     }
 }
@@ -87,6 +93,8 @@ impl fmt::Display for Source {
             Self::Conversations => "conversations",
             Self::Document => "document",
             Self::Agents => "agents",
+            Self::Prefixes => "prefixes",
+            Self::Paced => "paced",
             Self::Trace(name, _) => name,
         })
     }

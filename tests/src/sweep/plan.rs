@@ -74,6 +74,7 @@ pub fn ways(args: &Args) -> Vec<Way> {
     let mut ways: Vec<_> = late.collect();
     // The usual one first.
     ways.sort_by_key(|way| (way.staleness != STALENESS, way.staleness));
+    ways.push(Way { is_unstated: true, ..kv });
     if args.routers > 1 {
         let replicas = Way { routers: args.routers, ..kv };
         ways.extend([replicas, Way { has_kill: true, ..replicas }]);

@@ -14,17 +14,17 @@ fn a_small_sweep_gives_each_point_once_whatever_the_threads() {
         super::run(&args, &Source::Conversations).expect("a sweep")
     };
     let outcome = run("2");
-    assert_eq!(outcome.points.len(), 13 * 2);
+    assert_eq!(outcome.points.len(), 14 * 2);
     assert_eq!(outcome, run("1"));
     let text = report::text(&outcome);
-    assert_eq!(text.matches("70 % of load, kv").count(), 6, "{text}");
+    assert_eq!(text.matches("70 % of load, kv").count(), 7, "{text}");
     let folder = tempfile::tempdir().expect("a folder");
     report::write(&outcome, folder.path()).expect("files");
     for name in ["ttft", "p99", "hits"].map(|plot| format!("conversations-{plot}.svg")) {
         assert!(folder.path().join(&name).metadata().expect("a file").len() > 500, "{name}");
     }
     let all = std::fs::read_to_string(folder.path().join("conversations-points.csv"));
-    assert_eq!(all.expect("a file").lines().count(), 1 + 13 * 2);
+    assert_eq!(all.expect("a file").lines().count(), 1 + 14 * 2);
 }
 
 #[test]

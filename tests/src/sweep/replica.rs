@@ -11,9 +11,9 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use router_client::route::{
     ActiveConfig, ActiveLoads, BlockKind, Candidate, CostConfig, Decision, Fetch, FetchConfig,
-    FetchPlanner, Fetcher, Holder, NewRequest, PromptBlocks, Question, RankId, Rate, Replication,
-    RequestKey, RequestNotes, RouterId, SelectConfig, Selector, SyncConfig, SyncMessage,
-    TierBlocks, Trust, Update,
+    FetchPlanner, Fetcher, HeldBlocks, Holder, NewRequest, PromptBlocks, Question, RankId, Rate,
+    Replication, RequestKey, RequestNotes, RouterId, SelectConfig, Selector, SyncConfig,
+    SyncMessage, TierBlocks, Trust, Update,
 };
 use router_client::router::PoolsConfig;
 use std::collections::{BTreeSet, VecDeque};
@@ -58,7 +58,6 @@ pub(super) struct Replica {
 struct Pool {
     router: RouterId,
     members: Vec<Member>,
-    profile: WorkerProfile,
     adapters: BTreeSet<String>,
     selector: Selector,
     active: ActiveLoads,
@@ -73,6 +72,8 @@ struct Member {
     engine: usize,
     key: WorkerKey,
     rank: RankId,
+    profile: WorkerProfile,
+    held: HeldBlocks,
 }
 
 // === impl Replica ===
@@ -91,10 +92,11 @@ impl Replica {
         let fetch = (way.policy == Policy::KvFetch).then_some(options.transfer);
         let router = RouterId(number as u64 + 1);
         let sync = (way.routers > 1).then(SyncConfig::default);
-        let capacity = options.states_capacity.then_some(options.engine.capacity_blocks as u64);
+        let is_stated = options.states_capacity && !way.is_unstated;
+        let capacity = is_stated.then_some(options.engine.capacity_blocks as u64);
         let profile = WorkerProfile { total_kv_blocks: capacity, ..WorkerProfile::default() };
         let pool = |engines: Range<usize>, active: ActiveConfig| {
-            let pool = Pool::new(router, (engines, profile.clone()), config, active, sync);
+            let pool = Pool::new(router, (engines, &profile), config, active, sync);
             pool.map(|pool| Pool { fetch, ..pool })
         };
         let split = way.prefill_engines;
@@ -107,6 +109,15 @@ impl Replica {
             inbox: VecDeque::new(),
             is_alive: true,
         })
+    }
+
+    /// The index lists how many blocks each engine holds.
+    pub(super) fn observe(&mut self, blocks: &[u64]) {
+        let pools = [Some(&mut self.main), self.prefill.as_mut()];
+        for member in pools.into_iter().flatten().flat_map(|pool| &mut pool.members) {
+            member.held.observe(blocks.get(member.engine).copied().unwrap_or(0));
+            member.profile.total_kv_blocks = member.held.capacity();
+        }
     }
 
     /// Learns what has arrived by now, and ends requests whose lease is over.
@@ -195,7 +206,7 @@ fn fetched(fetch: Option<Fetch>) -> u32 {
 impl Pool {
     fn new(
         router: RouterId,
-        (engines, profile): (Range<usize>, WorkerProfile),
+        (engines, profile): (Range<usize>, &WorkerProfile),
         config: SelectConfig,
         active: ActiveConfig,
         sync: Option<SyncConfig>,
@@ -206,12 +217,12 @@ impl Pool {
         for engine in engines {
             let key = WorkerKey { worker: worker_id(engine)?, rank: 0 };
             let rank = active.join(&key).context("too many engines")?;
-            members.push(Member { engine, key, rank });
+            let (profile, held) = (profile.clone(), HeldBlocks::default());
+            members.push(Member { engine, key, rank, profile, held });
         }
         Ok(Self {
             router,
             members,
-            profile,
             adapters: BTreeSet::new(),
             selector: Selector::new(config),
             active,
@@ -245,7 +256,7 @@ impl Pool {
         overlap_weight: Option<f64>,
         rng: &mut ChaCha8Rng,
     ) -> Result<(Decision, Option<Fetch>)> {
-        let Self { members, profile, adapters, active, .. } = self;
+        let Self { members, adapters, active, .. } = self;
         let planner = self.fetch.filter(|_| overlap_weight.is_none());
         let planner = planner.map(|model| self.planner(model, asked, &selector.config().cost));
         let fetch = |member: &Member, own_blocks: u32| {
@@ -272,7 +283,7 @@ impl Pool {
                 let (load, shared_blocks, overlap, fetch) = candidate(member);
                 Candidate {
                     key: &member.key,
-                    profile,
+                    profile: &member.profile,
                     adapters,
                     load,
                     shared_blocks,

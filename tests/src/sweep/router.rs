@@ -5,7 +5,7 @@ use super::forecast;
 use super::options::{ClusterOptions, Placement};
 use super::replica::{Asked, Replica};
 use super::way::{Policy, Way};
-use crate::engine::timed::{CacheChange, Engine, Job, Nanos};
+use crate::engine::timed::{CacheChange, Engine, Job, Nanos, SECOND};
 use anyhow::{Context, Result};
 use kvasir_proto::types::SequenceHash;
 use router_client::route::TierBlocks;
@@ -24,7 +24,12 @@ pub struct Router {
     index: Option<Feed>,
     block_size: NonZeroU32,
     sync_delay: Nanos,
+    /// When the routers list workers next, and see how many blocks each engine holds; none if engines state how many fit.
+    lists: Option<Nanos>,
 }
+
+/// How often routers list workers.
+const LIST_INTERVAL: Nanos = 2 * SECOND;
 
 // === impl Router ===
 
@@ -53,6 +58,7 @@ impl Router {
             index,
             block_size,
             sync_delay: options.sync_delay,
+            lists: (way.is_unstated || !options.states_capacity).then_some(0),
         })
     }
 
@@ -70,6 +76,7 @@ impl Router {
         }
         let names = job.prompt_names(self.block_size.get() as usize);
         let chain: Vec<_> = names.iter().map(|&name| SequenceHash(name)).collect();
+        self.list(now);
         let held = match &mut self.index {
             Some(feed) => feed.overlaps(names, now)?,
             None => vec![TierBlocks::default(); self.engines],
@@ -125,6 +132,15 @@ impl Router {
     #[cfg(test)]
     pub(super) fn index(&mut self) -> Option<&mut Feed> {
         self.index.as_mut()
+    }
+
+    /// Lists the workers, if it is time to.
+    fn list(&mut self, now: Nanos) {
+        if let (Some(feed), Some(next)) = (&self.index, self.lists.filter(|next| *next <= now)) {
+            let blocks = feed.held_blocks();
+            self.replicas.iter_mut().for_each(|replica| replica.observe(&blocks));
+            self.lists = Some(now.max(next) + LIST_INTERVAL);
+        }
     }
 
     /// Who places the next request: each living replica in turn.

@@ -41,6 +41,8 @@ pub struct Way {
     pub has_kill: bool,
     /// Engines that only compute prompts; 0: each engine does both.
     pub prefill_engines: usize,
+    /// Whether engines do not state to routers how many blocks they have.
+    pub is_unstated: bool,
 }
 
 // === impl Policy ===
@@ -98,7 +100,14 @@ impl Way {
     /// One router over engines that do both.
     #[must_use]
     pub fn of(policy: Policy) -> Self {
-        Self { policy, staleness: STALENESS, routers: 1, has_kill: false, prefill_engines: 0 }
+        Self {
+            policy,
+            staleness: STALENESS,
+            routers: 1,
+            has_kill: false,
+            prefill_engines: 0,
+            is_unstated: false,
+        }
     }
 
     /// Whether it is the library's own way.
@@ -120,6 +129,9 @@ impl fmt::Display for Way {
         if self.has_kill {
             f.write_str(", one killed")?;
         }
+        if self.is_unstated {
+            f.write_str(", capacity unstated")?;
+        }
         if self.prefill_engines > 0 {
             write!(f, ", {} for prefill", self.prefill_engines)?;
         }
@@ -136,6 +148,8 @@ mod tests {
         let kv = Way::of(Policy::Kv);
         assert_eq!(kv.to_string(), "kv");
         assert_eq!(Way { staleness: 0, ..kv }.to_string(), "kv, 0 ms late");
+        let unstated = Way { is_unstated: true, ..kv };
+        assert_eq!(unstated.to_string(), "kv, capacity unstated");
         let killed = Way { routers: 3, has_kill: true, ..kv };
         assert_eq!(killed.to_string(), "kv, 3 routers, one killed");
         let in_turn = Way { prefill_engines: 5, ..Way::of(Policy::RoundRobin) };

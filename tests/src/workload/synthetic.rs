@@ -3,8 +3,10 @@
 //! - [`documents`]: all ask about one document, with a text of their own behind it.
 //! - [`agents`]: agents with long instructions that all of a kind share, which call tools in quick succession, beside
 //!   plain requests that share nothing.
+//! - [`prefixes`]: requests with one of some prefixes, each with a text of its own behind it.
+//! - [`paced`]: sessions over one short system prompt, of which one request is under way at a time.
 //!
-//! Arrivals are a Poisson process, of requests or of sessions.
+//! Arrivals are a Poisson process, of requests or of sessions, but for those of [`paced`].
 
 use super::conversations::Quantiles;
 use rand::{Rng, SeedableRng};
@@ -19,6 +21,16 @@ pub const DOCUMENT_TOKENS: usize = 12_000;
 pub const INSTRUCTION_TOKENS: [usize; 6] = [11_000, 8_000, 6_500, 5_000, 4_000, 3_000];
 /// Longest prompt of an agent, after which its session ends.
 pub const AGENT_PROMPT_TOKENS_MAX: usize = 100_000;
+/// Prefixes that requests share, and the tokens of each.
+pub const PREFIXES: (usize, usize) = (24, 900);
+/// Sessions that are paced, and the turns of each.
+pub const PACED_SESSIONS: (usize, usize) = (200, 8);
+/// Tokens that all paced sessions begin with.
+const SYSTEM_TOKENS: usize = 64;
+/// Paced sessions that are open at a time.
+const OPEN_SESSIONS: usize = 10;
+/// Seconds from one paced request to the next: longer than an answer takes.
+const PACE_SECS: u64 = 10;
 /// Mean gap between the arrivals of requests, or of sessions, in seconds.
 const GAP_SECS: f64 = 1.0;
 /// Share of plain requests among the starts of the agents' workload.
@@ -37,6 +49,10 @@ const QUESTION: Quantiles = Quantiles(&[
     (0.95, 8_000.0),
     (1.0, 16_000.0),
 ]);
+/// Tokens of what a request has behind one of the prefixes, and of its answer.
+const SHORT: Quantiles = Quantiles(&[(0.0, 20.0), (0.5, 80.0), (1.0, 200.0)]);
+/// Tokens of a message of a paced session, and of its answer.
+const MESSAGE: Quantiles = Quantiles(&[(0.0, 30.0), (0.5, 150.0), (1.0, 400.0)]);
 /// Tokens of a plain prompt, and of an agent's task.
 const TASK: Quantiles = Quantiles(&[(0.0, 30.0), (0.5, 400.0), (0.9, 3_000.0), (1.0, 8_000.0)]);
 /// Tokens of what a tool returns.
@@ -84,6 +100,49 @@ pub fn documents(seed: u64, count: usize) -> Vec<Sketch> {
         Sketch { arrival, prompt_tokens, answer_tokens: ANSWER.tokens(&mut rng), text }
     };
     (0..count).map(sketch).collect()
+}
+
+/// Requests with one of [`PREFIXES`], the first `count` of this seed.
+#[must_use]
+pub fn prefixes(seed: u64, count: usize) -> Vec<Sketch> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut arrival = Duration::ZERO;
+    let (prefixes, tokens) = PREFIXES;
+    let sketch = |number: usize| {
+        arrival += gap(&mut rng);
+        let prefix = rng.random_range(0..prefixes) as u64;
+        let text = vec![(prefix, 0), (OWN_STREAMS + number as u64, tokens)];
+        let prompt_tokens = tokens + SHORT.tokens(&mut rng);
+        Sketch { arrival, prompt_tokens, answer_tokens: SHORT.tokens(&mut rng), text }
+    };
+    (0..count).map(sketch).collect()
+}
+
+/// [`PACED_SESSIONS`] that share a system prompt, the first `count` requests of this seed. The next request comes when the
+/// answer to the last one is complete, from any of the open sessions.
+#[must_use]
+pub fn paced(seed: u64, count: usize) -> Vec<Sketch> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let (sessions, turns) = PACED_SESSIONS;
+    let mut ahead = 0..sessions as u64;
+    let mut open: Vec<_> =
+        ahead.by_ref().take(OPEN_SESSIONS).map(|at| (at, 0, SYSTEM_TOKENS)).collect();
+    let mut sketches = Vec::with_capacity(sessions * turns);
+    while !open.is_empty() && sketches.len() < count {
+        let at = rng.random_range(0..open.len());
+        let (session, turn, before) = open.swap_remove(at);
+        let prompt_tokens = before + MESSAGE.tokens(&mut rng);
+        let answer_tokens = MESSAGE.tokens(&mut rng);
+        if turn + 1 < turns {
+            open.push((session, turn + 1, prompt_tokens + answer_tokens));
+        } else {
+            open.extend(ahead.next().map(|next| (next, 0, SYSTEM_TOKENS)));
+        }
+        let arrival = Duration::from_secs(PACE_SECS * sketches.len() as u64);
+        let text = vec![(0, 0), (OWN_STREAMS + session, SYSTEM_TOKENS)];
+        sketches.push(Sketch { arrival, prompt_tokens, answer_tokens, text });
+    }
+    sketches
 }
 
 /// Requests of agents and plain ones, the first `count` of this seed.
@@ -159,6 +218,27 @@ mod tests {
         assert!(all.iter().all(|at| at.text[0] == (0, 0) && at.prompt_tokens > DOCUMENT_TOKENS));
         let own: std::collections::BTreeSet<_> = all.iter().map(|at| at.text[1].0).collect();
         assert_eq!(own.len(), 500);
+    }
+
+    #[test]
+    fn prefixes_are_shared_evenly() {
+        let all = prefixes(3, 2_400);
+        let mut counts = [0; PREFIXES.0];
+        all.iter().for_each(|at| counts[at.text[0].0 as usize] += 1);
+        assert!(counts.iter().all(|count| (60..160).contains(count)), "{counts:?}");
+        assert!(all.iter().all(|at| at.text[1].1 == PREFIXES.1 && at.prompt_tokens > PREFIXES.1));
+    }
+
+    #[test]
+    fn paced_sessions_take_their_turns() {
+        let all = paced(3, 10_000);
+        let (sessions, turns) = PACED_SESSIONS;
+        assert_eq!((all.len(), &all[..50]), (sessions * turns, &*paced(3, 50)));
+        let mut lengths = std::collections::BTreeMap::<u64, Vec<usize>>::new();
+        all.iter().for_each(|at| lengths.entry(at.text[1].0).or_default().push(at.prompt_tokens));
+        assert_eq!(lengths.len(), sessions);
+        assert!(lengths.values().all(|at| at.len() == turns && at.is_sorted()), "{lengths:?}");
+        assert!(all.windows(2).all(|at| at[1].arrival - at[0].arrival == Duration::from_secs(10)));
     }
 
     #[test]

@@ -141,7 +141,7 @@ fn batch(sequence: u64, blocks: &[u64], rng: &mut impl Rng) -> pb::PublishBatch 
     let names: Vec<_> = blocks.iter().map(|block| block + 7_000).collect();
     let event = match rng.random_range(0..6) {
         0 => Event::Removed(pb::BlocksRemoved { names, ..Default::default() }),
-        1 => Event::Cleared(pb::BlocksCleared {}),
+        1 => Event::Cleared(pb::BlocksCleared::default()),
         _ => {
             let local_hashes = blocks.to_vec();
             Event::Stored(pb::BlocksStored { names, local_hashes, ..Default::default() })

@@ -280,14 +280,15 @@ async fn sources_that_are_consolidated_are_held_as_long_as_one_of_them_is() {
         );
         engine.restart().await.expect("its ports are free");
     }
-    // The same names for other content, in another tier; then the manager ends.
+    // The same names with other content, in another tier, are copies of what they mean; then the manager ends.
     load(&engine, &mut random, 1).await;
     let truth = settled(&agent, &engine).await;
     store(&own, Tier::Host);
     let head = agent.status().head.expect("something was published");
     delivered(&agent, head).await;
     let held = client::dump_chains(&mut indexer, MODEL, WORKER).await.expect("a dump");
-    assert!(held.is_superset(&chains(&own, 1)));
+    assert!(held.is_superset(&chains(&shared, 1)));
+    assert!(held.is_disjoint(&chains(&own, 1)));
     manager.shutdown();
     delivered(&agent, agent.status().head.expect("something was published")).await;
     let held = client::dump_chains(&mut indexer, MODEL, WORKER).await.expect("a dump");

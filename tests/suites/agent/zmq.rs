@@ -6,7 +6,7 @@ use crate::harness::{
     self, MODEL, PATIENCE, WORKER, config, delivered, indexed, publish, start, url,
 };
 use bytes::Bytes;
-use kvasir_engine::decode::{EngineKind, RawEvent, decode};
+use kvasir_engine::decode::{EngineKind, Place, RawEvent, decode};
 use kvasir_proto::pb;
 use kvasir_proto::types::{BlockName, Incarnation, KvEvent, LocalHash, StoredBlock, Tier};
 use kvasir_tests::client::{self, Indexer};
@@ -253,7 +253,7 @@ async fn batches_name_their_rank_and_topics_are_filtered() {
         let batch = decode(&payload, EngineKind::Vllm).expect("a batch");
         assert_eq!(
             (batch.rank, batch.events.as_slice()),
-            (Some(rank), [RawEvent::Cleared].as_slice())
+            (Some(rank), [RawEvent::Cleared(Place::default())].as_slice())
         );
     }
     // What was meant for it would have come before.

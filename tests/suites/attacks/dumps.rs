@@ -60,7 +60,11 @@ async fn dumps_that_are_not_read_keep_nobody_from_dumping() -> Result<()> {
             let parts: Vec<_> = parts.try_collect().await?;
             let records = parts.into_iter().map(|part| match part.part {
                 Some(pb::dump_worker_response::Part::Chunk(chunk)) => chunk.records.len(),
-                Some(pb::dump_worker_response::Part::End(_)) | None => 0,
+                Some(
+                    pb::dump_worker_response::Part::Meanings(_)
+                    | pb::dump_worker_response::Part::End(_),
+                )
+                | None => 0,
             });
             anyhow::Ok(records.sum::<usize>())
         };

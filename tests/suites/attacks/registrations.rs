@@ -79,16 +79,21 @@ async fn as_many_endpoints_as_there_may_be_fit() -> Result<()> {
         // Connections are made, and nobody accepts them.
         engines.push(TcpListener::bind((format!("127.0.0.{host}"), 0)).await?);
     }
-    let endpoints = engines.iter().map(|at| {
-        let endpoint = format!("tcp://{}", at.local_addr()?);
-        Ok(pb::EngineEndpoint { endpoint, ..Default::default() })
-    });
+    let endpoints = engines.iter().map(|at| Ok(format!("tcp://{}", at.local_addr()?)));
     let endpoints: Vec<_> = endpoints.collect::<Result<_>>()?;
+    // Several workers may follow one socket, each its own topic.
+    let subscribed = |number: usize| {
+        let topic = format!("{number}@");
+        let endpoints = endpoints.iter().cloned();
+        let subscribe =
+            |endpoint| pb::EngineEndpoint { endpoint, topic: topic.clone(), ..Default::default() };
+        endpoints.map(subscribe).collect()
+    };
     let registered = fill(siege.grpc(), |number| pb::RegisterWorkerRequest {
         worker_id: long(number, NAME_BYTES_MAX),
         model: "m".to_owned(),
         block_size: 16,
-        endpoints: endpoints.clone(),
+        endpoints: subscribed(number),
         ..Default::default()
     })
     .await?;

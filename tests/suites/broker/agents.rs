@@ -107,6 +107,7 @@ pub fn registration() -> Registration {
         loss_policy: None,
         lora_names: BTreeMap::new(),
         medium_ttls: BTreeMap::new(),
+        connector_chunks: BTreeMap::new(),
         local_indexer: Some(LOCAL_INDEXER_BY_BROKER.to_owned()),
         lease: Some(Duration::from_secs(60)),
         profile: WorkerProfile::default(),

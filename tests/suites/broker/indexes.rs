@@ -155,6 +155,7 @@ async fn a_stream_that_was_emptied_or_made_anew_costs_questions_and_loses_nothin
         holder.delivered().await;
     }
     let stream = context.get_stream(STREAM).await.expect("the stream");
+    assert_eq!(stream.cached_info().config.max_age, Duration::from_secs(3_600), "by default");
     stream.purge().await.expect("it is emptied");
     let mut server = index(&flags).await;
     for holder in &mut holders {
@@ -168,10 +169,15 @@ async fn a_stream_that_was_emptied_or_made_anew_costs_questions_and_loses_nothin
     }
     check(&server, &holders).await;
     server.kill().await;
-    // All is reset: the index begins anew, from the agents.
+    // All is reset: the index begins anew, from the agents, and snapshots are gone.
+    let piece = left_by_an_upload(&context).await;
     flags.push("--reset-states".to_owned());
     let mut server = index(&flags).await;
     check(&server, &holders).await;
+    if let Ok(bucket) = context.get_stream(format!("OBJ_{BUCKET}")).await {
+        let pieces = bucket.info_with_subjects(&piece).await.expect("the subjects");
+        assert_eq!(pieces.try_collect::<Vec<_>>().await.expect("the subjects"), [], "{piece}");
+    }
     server.stop().await;
 }
 

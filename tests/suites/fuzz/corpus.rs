@@ -211,8 +211,14 @@ fn dump() -> Vec<Vec<u8>> {
         dp_ranks: vec![0],
         ..pb::DumpEnd::default()
     };
-    let sibling =
-        [dump_worker_response::Part::Chunk(chunk.clone()), dump_worker_response::Part::End(end)];
+    let salted =
+        pb::NameMeaning { name: 1, seed: 5, matchable: true, host_copies: 1, ..Default::default() };
+    let meanings = pb::DumpMeanings { names: vec![salted], ..Default::default() };
+    let sibling = [
+        dump_worker_response::Part::Chunk(chunk.clone()),
+        dump_worker_response::Part::Meanings(meanings),
+        dump_worker_response::Part::End(end),
+    ];
     let sibling = sibling.map(|part| pb::DumpWorkerResponse { part: Some(part) }.encode_to_vec());
     let agent = pb::LocalDumpResponse { part: Some(local_dump_response::Part::Chunk(chunk)) };
     let agent = agent.encode_to_vec();

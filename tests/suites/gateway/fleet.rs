@@ -118,11 +118,26 @@ impl Fleet {
         profile: pb::WorkerProfile,
         endpoints: Vec<pb::EngineEndpoint>,
     ) -> Result<()> {
+        let engine = match endpoints.is_empty() {
+            true => pb::Engine::Unspecified,
+            false => pb::Engine::Vllm,
+        };
+        self.register_engine(id, engine, profile, endpoints).await
+    }
+
+    /// Registers a worker with its engine, and waits until the gateway knows it.
+    pub async fn register_engine(
+        &mut self,
+        id: &str,
+        engine: pb::Engine,
+        profile: pb::WorkerProfile,
+        endpoints: Vec<pb::EngineEndpoint>,
+    ) -> Result<()> {
         let request = pb::RegisterWorkerRequest {
             worker_id: id.to_owned(),
             model: MODEL.to_owned(),
             block_size: u32::try_from(BLOCK_SIZE)?,
-            engine: if endpoints.is_empty() { 0 } else { pb::Engine::Vllm.into() },
+            engine: engine.into(),
             endpoints,
             profile: Some(profile),
             ..Default::default()

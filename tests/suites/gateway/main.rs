@@ -3,6 +3,9 @@
 
 mod answers;
 mod disaggregated;
+mod fake;
 mod faults;
 mod fleet;
+mod images;
+mod sources;
 mod tokens;

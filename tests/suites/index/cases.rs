@@ -186,16 +186,17 @@ fn a_position_is_held_while_any_name_for_it_is() {
     });
 }
 
+/// A hash covers its prefix: a store that gives a held name other content is a copy of the block that is held.
 #[test]
-fn a_rebound_name_leaves_its_old_place() {
+fn what_a_held_name_means_stays() {
     on_both(LIMITS, &A, |index| {
         index.tell(0, 0, stored(0, &[(1, 10), (2, 20), (3, 30)]), applied(3));
-        index.tell(0, 0, stored(0, &[(2, 99)]), Comes { conflict: 1, ..Comes::default() });
-        expect(locals(index, &[10, 20, 30]), &[("a", 1)]);
-        expect(locals(index, &[99]), &[("a", 1)]);
-        // Name 3 stands where it stood, behind the hole.
-        index.tell(0, 0, stored(1, &[(4, 20)]), applied(1));
+        let contradiction = Comes { applied: 1, conflict: 1, ..Comes::default() };
+        index.tell(0, 0, stored(0, &[(2, 99), (5, 50)]), contradiction);
         expect(locals(index, &[10, 20, 30]), &[("a", 3)]);
+        expect(locals(index, &[99]), &[]);
+        // What follows the name stands behind the block that it means.
+        expect(locals(index, &[10, 20, 50]), &[("a", 3)]);
     });
 }
 

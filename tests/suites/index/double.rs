@@ -35,10 +35,11 @@ pub enum Fault {
     PoolsAreNotRead,
     AllReadAllPools,
     PoolsDoNotChange,
+    ChunksMayBeIncomplete,
 }
 
 impl Fault {
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::CountsAlways,
         Self::CountsNever,
         Self::UnknownParentIsRoot,
@@ -61,6 +62,7 @@ impl Fault {
         Self::PoolsAreNotRead,
         Self::AllReadAllPools,
         Self::PoolsDoNotChange,
+        Self::ChunksMayBeIncomplete,
     ];
 }
 
@@ -152,7 +154,8 @@ impl Double {
             KvEvent::StoredNames { .. }
             | KvEvent::Removed { .. }
             | KvEvent::Gone { .. }
-            | KvEvent::Cleared => {}
+            | KvEvent::Cleared
+            | KvEvent::ClearedTier(_) => {}
         }
         event
     }
@@ -171,6 +174,7 @@ impl Subject for Double {
         match self.fault {
             Fault::PoolsAreCandidates => roles.pools.clear(),
             Fault::PoolsAreNotRead => roles.reads.clear(),
+            Fault::ChunksMayBeIncomplete => roles.chunks.clear(),
             Fault::AllReadAllPools => {
                 let all: Vec<_> = roles.pools.iter().cloned().collect();
                 roles.reads.values_mut().for_each(|reads| reads.clone_from(&all));

@@ -275,7 +275,7 @@ impl<S: Subject> Run<'_, S> {
             if most_of_one_rank(&dump.touched) > limit {
                 dump.excuse = Some("too many names were touched");
             }
-            if *event == KvEvent::Cleared {
+            if matches!(event, KvEvent::Cleared | KvEvent::ClearedTier(_)) {
                 dump.excuse = Some("a clear");
             }
         }
@@ -315,6 +315,6 @@ fn names_of(event: &KvEvent) -> Vec<BlockName> {
         KvEvent::StoredNames { names, .. }
         | KvEvent::Removed { names, .. }
         | KvEvent::Gone { names, .. } => names.clone(),
-        KvEvent::Cleared => Vec::new(),
+        KvEvent::Cleared | KvEvent::ClearedTier(_) => Vec::new(),
     }
 }

@@ -11,14 +11,15 @@ use crate::{
 };
 use kvasir_index::{ChangeLimits, Index, Limits, Query, QueryKey, Scratch, SourceId, WorkerImage};
 use kvasir_proto::types::{
-    BlockName, CopyMode, Cursor, Fingerprint, Incarnation, KvEvent, LocalHash, SourceState,
-    SourceStatus, StoredBlock, Tier, TierSet, WorkerId,
+    BlockName, CopyMode, Cursor, Fingerprint, Incarnation, KvEvent, LocalHash, NameChange,
+    NameMeaning, SourceState, SourceStatus, StoredBlock, Tier, TierSet, WorkerId,
 };
 use kvasir_tests::{
     image_store::{Loss, StoredImages},
     script::{Script, ScriptRng},
 };
 use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 /// Seeds in the ordinary test command.
@@ -300,6 +301,22 @@ fn where_sources_stand_is_kept() {
     assert_eq!(*status, expected, "incomplete, and not connected");
 }
 
+/// A name that was announced as another block than it means stays doubtful.
+#[test]
+fn a_contradiction_outlives_a_restore() {
+    let mut one = One::new(ChangeLimits::default());
+    one.apply(&stored(None, 1..=2));
+    one.keep();
+    one.apply(&KvEvent::Stored { parent: None, tier: Tier::Host, blocks: blocks([2]) });
+    let is_doubtful = |index: &Index| {
+        let worker = index.workers().next().expect("one");
+        worker.holders().any(|holder| holder.may_be_high())
+    };
+    assert!(is_doubtful(&one.index));
+    one.keep();
+    assert!(is_doubtful(&one.restored()));
+}
+
 /// Which blocks are suspect is not kept: all of a source that has suspect ones are.
 #[test]
 fn after_a_restore_all_that_a_doubtful_source_holds_is_doubtful() {
@@ -320,6 +337,67 @@ fn after_a_restore_all_that_a_doubtful_source_holds_is_doubtful() {
     let image = one.keep();
     assert!(!image.whole && !image.sources[0].suspect, "{image:?}");
     assert_eq!(overlap(&one.restored(), 1..=4), 3);
+}
+
+/// What names mean is in images, in dumps and in what is restored, whatever is given up, cleared or too much to note.
+#[test]
+fn what_names_mean_is_kept() {
+    for seed in 0..200 {
+        let mut rng = ScriptRng::seed_from_u64(seed);
+        let names_max = [3, 1_000][rng.random_range(0..2)];
+        let mut one = One::new(ChangeLimits { names_max, ..ChangeLimits::default() });
+        one.apply(&stored(None, 1..=10));
+        let mut expected: BTreeMap<(u32, BlockName), NameMeaning> = BTreeMap::new();
+        for step in 0..60 {
+            match rng.random_range(0..10) {
+                0 => {
+                    let (_, receipt) = one.cut();
+                    one.index.abandon_cut(receipt);
+                }
+                1 => {
+                    one.index.clear_meanings(one.source);
+                    expected.clear();
+                }
+                2 | 3 => {
+                    one.keep();
+                    let restored = one.restored();
+                    let worker = restored.worker(&one.worker).expect("known");
+                    let (source, ..) = worker.sources().next().expect("one");
+                    let meanings = restored.meanings(source).into_iter();
+                    let meanings: BTreeMap<_, _> =
+                        meanings.map(|(rank, name, at)| ((rank, name), at)).collect();
+                    assert_eq!(meanings, expected, "seed {seed}, step {step}");
+                }
+                4 => {
+                    let mut scan = one.index.begin_dump(&one.worker, None).expect("known");
+                    while one.index.dump_chunk(&mut scan, 100, &mut Vec::new()).expect("sound") {}
+                    let tail = one.index.finish_dump(scan).expect("sound");
+                    let of_rank = expected.iter().map(|(&(rank, name), &at)| (rank, name, at));
+                    assert_eq!(tail.ends[0].meanings, of_rank.collect::<Vec<_>>(), "seed {seed}");
+                }
+                _ => {
+                    let name = BlockName(rng.random_range(1..=10));
+                    let meaning = rng.random_bool(0.7).then(|| NameMeaning {
+                        adapter: 1,
+                        seed: rng.random(),
+                        matchable: true,
+                        has_own_keys: false,
+                        copies: [1, 0, 0],
+                    });
+                    one.index.change_meanings(one.source, &[NameChange { rank: 0, name, meaning }]);
+                    match meaning {
+                        Some(meaning) => expected.insert((0, name), meaning),
+                        None => expected.remove(&(0, name)),
+                    };
+                    // As after each batch.
+                    let applied =
+                        Cursor { incarnation: Incarnation(1), sequence: step, fingerprint: None };
+                    let status = SourceStatus { applied: Some(applied), ..SourceStatus::default() };
+                    one.index.set_status(one.source, status);
+                }
+            }
+        }
+    }
 }
 
 /// A restored index takes the memory of one that was fed.

@@ -109,11 +109,14 @@ pub fn set_roles(
     (before, now): (&Roles, &Roles),
     is_here: impl Fn(&WorkerId) -> bool,
 ) {
-    let had_roles = before.pools.iter().chain(before.reads.keys());
+    let had_roles = before.pools.iter().chain(before.reads.keys()).chain(before.chunks.keys());
     had_roles.filter(|worker| is_here(worker)).for_each(|worker| index.forget_roles(worker));
     now.pools.iter().filter(|worker| is_here(worker)).for_each(|pool| index.set_pool(pool));
     for (worker, pools) in now.reads.iter().filter(|(worker, _)| is_here(worker)) {
         index.set_reads(worker, pools);
+    }
+    for (worker, sizes) in now.chunks.iter().filter(|(worker, _)| is_here(worker)) {
+        index.set_chunks(worker, *sizes);
     }
 }
 

@@ -79,6 +79,8 @@ impl Sharded {
             minimum_overlap_blocks: question.minimum_overlap,
             top_k,
             shared: question.shared,
+            next_tokens: None,
+            explain: false,
         };
         let found = self.finder.find(&query, || true).map_err(|error| error.to_string())?;
         found.ok_or_else(|| "nobody gave it up".to_owned())

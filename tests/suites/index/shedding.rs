@@ -1,4 +1,5 @@
-//! What is shed for the byte budget, at any moment, only ever takes from answers.
+//! What is shed for the byte budget, at any moment, only ever takes from answers. Ranks with a store that contradicts what a
+//! name means are left out: the index can't know of a shed name that it meant something else.
 
 use crate::{
     ask::questions,
@@ -88,6 +89,8 @@ pub struct Play<'a, S: Shedding> {
     oracle: Oracle,
     script: &'a Script,
     sources: Vec<Option<(S::Source, SourceNo)>>,
+    /// Ranks with contradictions, until they hold nothing.
+    contradicted: BTreeSet<(WorkerId, DpRank)>,
     pub tried: Tried,
     rng: ScriptRng,
 }
@@ -103,6 +106,7 @@ impl<'a, S: Shedding> Play<'a, S> {
             oracle: Oracle::new(limits),
             script,
             sources: vec![None; script.sources.len()],
+            contradicted: BTreeSet::new(),
             tried: Tried::default(),
             rng: ScriptRng::seed_from_u64(script.seed),
         }
@@ -120,7 +124,10 @@ impl<'a, S: Shedding> Play<'a, S> {
             Action::RemoveSource { source, budget } => self.remove(*source, *budget)?,
             Action::Event { source: number, rank, event } => {
                 if let Some((live, oracle)) = source(number) {
-                    self.oracle.apply(oracle, *rank, event);
+                    if self.oracle.apply(oracle, *rank, event).conflict > 0 {
+                        let worker = self.script.sources[*number].worker.clone();
+                        self.contradicted.insert((worker, *rank));
+                    }
                     let counts = self.live.apply(live, *rank, event)?;
                     let counted = counts.applied + counts.noop + counts.rejected;
                     let counted = counted + counts.conflict + counts.shed;
@@ -154,6 +161,8 @@ impl<'a, S: Shedding> Play<'a, S> {
             }
             _ => {}
         }
+        let oracle = &self.oracle;
+        self.contradicted.retain(|(worker, rank)| oracle.records(worker).any(|at| at.0 == *rank));
         Ok(())
     }
 
@@ -200,7 +209,9 @@ impl<'a, S: Shedding> Play<'a, S> {
     /// No rank has more than the reference says; the ranks that lack nothing have all.
     fn ask(&mut self, question: &Question) -> Result<(), String> {
         let expected = self.oracle.find(question);
-        for found in self.live.find(question)? {
+        let contradicted = |at: &Found| self.contradicted.contains(&(at.worker.clone(), at.rank));
+        let live = self.live.find(question)?;
+        for found in live.into_iter().filter(|found| !contradicted(found)) {
             let same = |at: &&Found| (&at.worker, at.rank) == (&found.worker, found.rank);
             let most = expected.iter().find(same);
             let by_tier =
@@ -213,8 +224,10 @@ impl<'a, S: Shedding> Play<'a, S> {
         }
         let shed = self.live.shed_ranks();
         let found = self.live.find(question)?;
-        for most in expected.iter().filter(|most| !shed.contains(&(most.worker.clone(), most.rank)))
-        {
+        let is_whole = |most: &&Found| {
+            !shed.contains(&(most.worker.clone(), most.rank)) && !contradicted(most)
+        };
+        for most in expected.iter().filter(is_whole) {
             if !found.contains(most) {
                 return Err(format!("{question:?}\n  lacks {most:?}, of which nothing was shed"));
             }

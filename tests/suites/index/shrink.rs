@@ -81,7 +81,7 @@ fn leave_out(action: &mut Action, start: usize, count: usize) {
         | KvEvent::Gone { names, .. } => {
             drop(names.drain(range));
         }
-        KvEvent::Cleared => {}
+        KvEvent::Cleared | KvEvent::ClearedTier(_) => {}
     }
 }
 

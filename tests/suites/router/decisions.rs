@@ -18,14 +18,11 @@ async fn a_request_goes_to_the_worker_that_holds_its_prefix() -> Result<()> {
     ensure!(chosen.reason() == pb::DecisionReason::LowestScore, "{chosen:?}");
     ensure!(chosen.index() == pb::IndexOutcome::Answered, "{chosen:?}");
     let cost = chosen.cost.context("a cost")?;
-    ensure!(
-        (cost.credited_blocks, cost.prefill_blocks, cost.total) == (8.0, 2.0, 12.0),
-        "{cost:?}"
-    );
+    ensure!((cost.credited_blocks, cost.prefill_blocks, cost.total) == (8.0, 2.0, 2.0), "{cost:?}");
     let explained: Vec<_> =
         chosen.explanations.iter().map(|at| (&at.worker_id, at.score)).collect();
     ensure!(
-        explained.len() == 3 && explained[0].1 == 20.0 && explained[1].1 == 12.0,
+        explained.len() == 3 && explained[0].1 == 10.0 && explained[1].1 == 2.0,
         "{explained:?}"
     );
 

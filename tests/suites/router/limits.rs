@@ -263,3 +263,24 @@ async fn the_prompts_of_a_tenants_waiting_requests_are_bounded_in_bytes() -> Res
     fleet.stop().await;
     Ok(())
 }
+
+/// `--track-blocks off` counts no blocks, `--kv-reuse unique` those that two requests share twice.
+#[tokio::test]
+async fn options_say_which_blocks_count() -> Result<()> {
+    for (flags, expected) in [
+        (&["--kv-reuse", "assumed"][..], 4.0),
+        (&["--kv-reuse", "unique"][..], 8.0),
+        (&["--track-blocks", "off"][..], 0.0),
+    ] {
+        let mut fleet = Fleet::start(0, flags).await?;
+        register(&mut fleet, "a", pb::WorkerRole::Both).await?;
+        for _ in 0..2 {
+            fleet.select(request(tokens(0, 4))).await?;
+        }
+        let loads = fleet.router.get_loads(pb::GetLoadsRequest::default()).await?.into_inner();
+        let routed = loads.ranks.into_iter().find_map(|at| at.routed).context("a rank")?;
+        ensure!(routed.active_blocks == expected, "{flags:?}: {routed:?}");
+        fleet.stop().await;
+    }
+    Ok(())
+}

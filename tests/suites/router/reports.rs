@@ -1,6 +1,6 @@
 //! How busy engines say they are, as the router shows it: from an agent, and over NATS.
 
-use crate::fleet::{BLOCK_SIZE, Fleet, MODEL, Router, index, start_router, until};
+use crate::fleet::{BLOCK_SIZE, Fleet, MODEL, Router, index, request, start_router, tokens, until};
 use anyhow::{Context, Result, ensure};
 use kvasir_proto::broker::loads_subject;
 use kvasir_proto::convert::WorkerAddress;
@@ -12,6 +12,10 @@ use kvasir_tests::nats::NatsServer;
 use kvasir_tests::server::Server;
 use prost::Message;
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tonic::Code;
 
 fn load(worker_id: &str, waiting: u64) -> pb::WorkerLoad {
     let (model, worker_id) = (MODEL.to_owned(), worker_id.to_owned());
@@ -64,6 +68,65 @@ async fn loads_go_on_over_connections_that_are_replaced() -> Result<()> {
         aged = metrics::sum(http, "grpc_connections_aged_total", "").await?;
     }
     ensure!(reported > 3, "{reported} reports");
+    agent.stop().await;
+    fleet.stop().await;
+    Ok(())
+}
+
+/// An engine's page of metrics: 3 of 4 blocks are in use.
+const PAGE: &str = "vllm:kv_cache_usage_perc{engine=\"0\"} 0.75\n\
+    vllm:cache_config_info{block_size=\"16\",engine=\"0\",num_gpu_blocks=\"4\"} 1.0\n";
+
+/// Answers each request with the page, until it is dropped.
+async fn page() -> Result<(String, JoinSet<()>)> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("http://{}", listener.local_addr()?);
+    let mut serving = JoinSet::new();
+    serving.spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", PAGE.len());
+            let mut request = [0; 1_024];
+            // Whoever leaves early gets nothing.
+            let _read = stream.read(&mut request).await;
+            let _written = stream.write_all(format!("{head}{PAGE}").as_bytes()).await;
+        }
+    });
+    Ok((url, serving))
+}
+
+/// Waits until a request is refused because all workers are above a threshold.
+async fn refuses(router: &mut Router) -> Result<()> {
+    until("the worker is busy", async || {
+        let asked = pb::SelectWorkerRequest { dry_run: true, ..request(tokens(0, 1)) };
+        let refused = router.select_worker(asked).await.err();
+        Ok(refused.filter(|status| status.code() == Code::ResourceExhausted).map(drop))
+    })
+    .await
+}
+
+/// Nobody states how many blocks the worker has, and no request of this router uses any: its engine says both.
+#[tokio::test]
+async fn blocks_that_engines_report_reach_decisions() -> Result<()> {
+    let flags = ["--active-decode-blocks-threshold", "0.5"];
+    let (url, _serving) = page().await?;
+    let mut fleet = Fleet::start(0, &flags).await?;
+    let label = pb::Label { key: "http".to_owned(), value: url };
+    let profile = pb::WorkerProfile { labels: vec![label], ..Default::default() };
+    fleet.register("w", profile).await?;
+    refuses(&mut fleet.router).await?;
+    fleet.stop().await;
+
+    // The same by an agent's reports.
+    let mut fleet = Fleet::start(0, &flags).await?;
+    let index = format!("http://{}", fleet.server.addresses.grpc);
+    let size = BLOCK_SIZE.to_string();
+    let flags = ["--worker-id", "w", "--model", MODEL, "--block-size", &size, "--indexers", &index];
+    let mut agent = Server::agent(&flags).await?;
+    let mut client = WorkerLoadsClient::connect(format!("http://{}", agent.addresses.grpc)).await?;
+    let blocks =
+        pb::WorkerLoad { kv_active_blocks: Some(3), kv_total_blocks: Some(4), ..load("w", 0) };
+    client.report_load(pb::ReportLoadRequest { load: Some(blocks) }).await?;
+    refuses(&mut fleet.router).await?;
     agent.stop().await;
     fleet.stop().await;
     Ok(())

@@ -100,6 +100,7 @@ fn nothing_else_lies_at_the_top() {
         "clippy.toml",
         "deny.toml",
         "docker",
+        "findings",
         "indexer-server",
         "kvbm-agent",
         "proto",

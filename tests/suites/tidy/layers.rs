@@ -75,6 +75,7 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("order", &[]),
             ("sequence", &["order"]),
             ("recover", &["order"]),
+            ("scrape", &[]),
             ("throttle", &[]),
             ("expiry", &["normalise", "order"]),
             ("link", &["zmtp", "decode", "normalise", "expiry", "order", "sequence", "throttle"]),
@@ -135,6 +136,7 @@ const EDGES: &[(&str, &[Edges])] = &[
             ("discovery", &["fleet", "reports"]),
             ("agents", &["discovery", "fleet", "reports"]),
             ("fetches", &[]),
+            ("pages", &["fleet", "reports"]),
             ("metrics", &["fetches", "fleet"]),
             ("sync", &["fleet", "reports"]),
             (
@@ -145,14 +147,16 @@ const EDGES: &[(&str, &[Edges])] = &[
                     "discovery",
                     "fleet",
                     "metrics",
+                    "pages",
                     "recorder",
                     "reports",
                     "sync",
                 ],
             ),
-            ("recorder", &[]),
+            ("output", &[]),
+            ("recorder", &["output"]),
             ("grpc", &["fleet", "metrics", "recorder", "reports"]),
-            ("app", &["config", "grpc", "metrics", "recorder", "routing"]),
+            ("app", &["config", "grpc", "metrics", "output", "recorder", "routing"]),
         ],
     ),
     (
@@ -160,10 +164,11 @@ const EDGES: &[(&str, &[Edges])] = &[
         &[
             ("error", &[]),
             ("config", &[]),
-            ("hints", &["error"]),
+            ("prompt", &[]),
+            ("hints", &["error", "prompt"]),
             ("request", &["error", "hints"]),
             ("engines", &["config"]),
-            ("tokens", &["config", "engines", "error", "hints", "request"]),
+            ("tokens", &["config", "engines", "error", "hints", "prompt", "request"]),
             ("answer", &["engines"]),
             ("mismatch", &[]),
             ("metrics", &["request", "tokens"]),
@@ -215,14 +220,17 @@ const LAYERS: &[(&str, &str)] = &[
     (
         "indexer-server/index",
         "dirty limits prefetch runs table totals numbers placements sets slots changes pages segments cursor trie hold \
-         roles source shortfall error image record records holder listing index apply cut digest dump walk shared find rank stats \
+         chunks roles meanings source shortfall error image record records contradicted holder listing index apply cut digest dump walk shared find rank stats \
          validate views absolute park registry remove restore shed store sweep",
     ),
     (
         "router-client",
-        "config error prompt stream overlap workers client merge replicas sharded route router",
+        "config error images prompt stream overlap workers client merge replicas sharded route router",
     ),
-    ("router-client::route", "error cost fetch trust active sync outliers queue sessions select"),
+    (
+        "router-client::route",
+        "error cost fetch held trust active sync outliers queue sessions select",
+    ),
     (
         "router-client::router",
         "config error index waiting outcome workers candidates state shared reservation builder pools",
@@ -271,7 +279,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("indexer-server::config", "worker index_shards options broker shard check read"),
     (
         "indexer-server::ingest",
-        "limits exhausted error metrics turns answer local ownership config push_source link worker registry introduce pools aged \
+        "limits exhausted error metrics turns answer local ownership config push_source presence subscription link worker sockets registry claim introduce pools aged \
          follower placement rank_states resume sharding testing session",
     ),
     (
@@ -283,7 +291,7 @@ const LAYERS: &[(&str, &str)] = &[
         "indexer-server::snapshot::store",
         "directory folder frames marks read write import position export",
     ),
-    ("indexer-server::snapshot::format", "reader registered_by contents keys records"),
+    ("indexer-server::snapshot::format", "reader reasons registered_by contents keys records"),
     (
         "indexer-server::snapshot::checkpoint",
         "error report shared_store stream metrics restore task",
@@ -330,10 +338,14 @@ const LAYERS: &[(&str, &str)] = &[
         "kvbm-agent/feed::hub",
         "config left merge persisted report source sources resume waiting inlet",
     ),
-    ("proto/engine::decode", "event limits error reader layout values extra fields"),
-    ("proto/engine::link", "command config frames unheard replay reports logs driver"),
-    ("proto/engine::normalise", "drops namespace unchained keys place"),
+    ("proto/engine::decode", "event limits error reader layout values object_key extra fields"),
+    ("proto/engine::link", "clears command config frames unheard replay topic reports logs driver"),
+    (
+        "proto/engine::normalise",
+        "drops reasons namespace unchained keys place removed chunks stored known",
+    ),
     ("proto/engine::order", "buffer held jitter outcomes core rounds"),
+    ("proto/engine::scrape", "kind error exposition target fetch engine"),
     ("proto/engine::recover", "config step progress recovery inputs validate rules_test"),
     (
         "proto/engine::sequence",
@@ -341,7 +353,7 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "proto::convert",
-        "error shard shared find profile find_wire pool worker ingest list placement select broker blocks fetch local digest dump \
+        "error shard shared meaning find find_answer profile find_wire pool chunk worker ingest list placement select broker blocks fetch local digest dump \
          load bytes storage",
     ),
     ("kvbm-agent::storage", "config waiting outbox book"),

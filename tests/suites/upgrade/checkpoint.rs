@@ -260,6 +260,7 @@ async fn dump(client: &mut Indexer, worker: &str) -> Result<String> {
                     blocks.insert((chunk.dp_rank, record.source_index, record.name), record);
                 }
             }
+            Part::Meanings(_) => {}
             Part::End(end) => drop(ends.insert(end.source_index, end)),
         }
     }

@@ -1,6 +1,7 @@
 //! All benches, one trial after the other, and one report. `benches/report` builds what it needs and
 //! starts it; `benches/README.md` says how to read the outcome.
 
+mod compare;
 mod explanations;
 mod job;
 mod machine;

@@ -94,13 +94,7 @@ impl Name {
             Self::Ratios => vec![product("ratios")],
             Self::Locks => vec![settings.locks.clone().context("--locks is not given")?],
         };
-        let mut hasher = DefaultHasher::new();
-        for program in programs {
-            let bytes =
-                fs::read(&program).with_context(|| format!("read {}", program.display()))?;
-            hasher.write(&bytes);
-        }
-        Ok(format!("{:016x}", hasher.finish()))
+        hash(&programs)
     }
 
     /// Its jobs, in order.
@@ -151,7 +145,17 @@ impl Name {
     }
 }
 
-fn job(name: String, program: PathBuf, arguments: Vec<String>, secs: f64) -> Job {
+/// Names programs by their bytes.
+pub(crate) fn hash(programs: &[PathBuf]) -> Result<String> {
+    let mut hasher = DefaultHasher::new();
+    for program in programs {
+        let bytes = fs::read(program).with_context(|| format!("read {}", program.display()))?;
+        hasher.write(&bytes);
+    }
+    Ok(format!("{:016x}", hasher.finish()))
+}
+
+pub(crate) fn job(name: String, program: PathBuf, arguments: Vec<String>, secs: f64) -> Job {
     let limit = LIMIT_MIN.max(Duration::from_secs_f64(secs * LIMIT_FACTOR));
     Job { name, program, arguments, secs, limit, out: None }
 }

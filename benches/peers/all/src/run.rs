@@ -1,5 +1,6 @@
 //! A run: every job of every part that is not done yet, then the report of all there is.
 
+use crate::compare;
 use crate::explanations::Explanations;
 use crate::job::{Job, STOP};
 use crate::machine;
@@ -16,6 +17,8 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
+/// Trials of each kind, unless `--trials` says otherwise.
+const TRIALS: u16 = 5;
 /// Exit code of an interrupted run, as shells report SIGINT.
 pub(crate) const INTERRUPTED: u8 = 130;
 
@@ -30,9 +33,19 @@ pub(crate) struct Options {
     /// These parts only.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Name>,
-    /// Trials of each kind, at most; what takes long has fewer.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=99))]
-    trials: u16,
+    /// Trials of each kind, at most: 5 by default, fewer of those that take long. With --against: pairs of trials, 11 by
+    /// default, at least 5.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=99))]
+    trials: Option<u16>,
+    /// Compare this build with another one instead: a short set of trials of both in turn, about 10 minutes. FOLDER has the
+    /// programs indexer-server and peers-index of the other build, or is its target folder. The exit code is 1 if a row is
+    /// worse, or was not measured.
+    #[arg(long, value_name = "FOLDER",
+        conflicts_with_all = ["quick", "only", "groups", "index", "trace", "fresh", "report_only"])]
+    against: Option<PathBuf>,
+    /// With --against: a row is worse if the whole interval of its ratio lies beyond this many percent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 3.0, requires = "against")]
+    bound: f64,
     /// Part index: only groups of trials whose name contains one of these, e.g.
     /// distinct-base,churn.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
@@ -77,7 +90,7 @@ pub(crate) struct Options {
 pub(crate) enum End {
     /// All was measured.
     Good,
-    /// Something could not be measured; the report says what.
+    /// Something could not be measured, or is worse than another build; the report says what.
     Failed,
     /// It was told to end; what was measured is kept.
     Interrupted,
@@ -100,11 +113,22 @@ impl Options {
             peers: own.parent().context("a folder")?.to_owned(),
             locks: self.locks.clone(),
             dynamo_python: self.dynamo_python.clone(),
-            trials: if self.quick { 1 } else { usize::from(self.trials) },
+            trials: if self.quick { 1 } else { usize::from(self.trials.unwrap_or(TRIALS)) },
             quick: self.quick,
             plan,
             scratch,
         })
+    }
+
+    fn comparison(&self, against: &Path) -> compare::Settings {
+        compare::Settings {
+            against: against.to_owned(),
+            product: self.product.clone(),
+            pairs: self.trials,
+            bound: self.bound,
+            out: self.out.clone(),
+            title: format!("{}; commit {}", self.date, self.commit),
+        }
     }
 
     fn wants(&self, name: Name) -> bool {
@@ -114,6 +138,14 @@ impl Options {
 
 /// Runs what is not done yet and writes the report.
 pub(crate) fn run(options: &Options) -> Result<End> {
+    listen_for_signals()?;
+    if let Some(against) = &options.against {
+        return Ok(match compare::run(&options.comparison(against))? {
+            Some(true) => End::Good,
+            Some(false) => End::Failed,
+            None => End::Interrupted,
+        });
+    }
     // What a quick run measured is never mixed with what another one did.
     let raw = options.out.join(if options.quick { "raw-quick" } else { "raw" });
     let scratch = options.out.join("scratch");
@@ -121,7 +153,6 @@ pub(crate) fn run(options: &Options) -> Result<End> {
         fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
     }
     let settings = options.settings(scratch)?;
-    listen_for_signals()?;
     let machine = machine::description();
     let mut failures = Vec::new();
     let mut todo = Vec::new();

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Blocks stored and removed a second beside the probes.
+/// Blocks stored and removed a second beside the probes, unless `--rates` says otherwise.
 pub const RATES: [u64; 4] = [0, 10_000, 100_000, 500_000];
 
 /// How long each rate is measured.
@@ -42,7 +42,7 @@ impl Trial<'_> {
         publishers.fill().await?;
         subject.server().idle().await?;
         let mut number = 0;
-        for rate in RATES {
+        for &rate in &self.plan.rates {
             for is_streamed in [false, true] {
                 publishers.rate(rate).await?;
                 sleep(WARM_UP).await;

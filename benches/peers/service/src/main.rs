@@ -14,6 +14,7 @@ mod subject;
 mod trial;
 
 use crate::{
+    freshness::RATES,
     stream::{EVENT_BLOCKS, Stream},
     subject::{Dynamo, Kvasir, Programs},
     trial::Plan,
@@ -65,8 +66,8 @@ struct Trial {
     /// Release build of indexer-server.
     #[arg(long, value_name = "PATH")]
     indexer_server: PathBuf,
-    /// The Python that `setup` made.
-    #[arg(long, value_name = "PATH")]
+    /// The Python that `setup` made; needed for Dynamo's indexer only.
+    #[arg(long, value_name = "PATH", default_value = "python3")]
     dynamo_python: PathBuf,
     /// Folder for the server's log.
     #[arg(long, value_name = "FOLDER")]
@@ -80,6 +81,9 @@ struct Trial {
     /// Queries in each series.
     #[arg(long, value_name = "COUNT", default_value_t = 3_000)]
     requests: usize,
+    /// Blocks stored and removed a second while the time from a batch to the answer is measured.
+    #[arg(long, value_name = "RATES", value_delimiter = ',', default_values_t = RATES)]
+    rates: Vec<u64>,
     /// A tenth of the pairs and of the queries.
     #[arg(long)]
     quick: bool,
@@ -121,6 +125,7 @@ async fn run(options: Trial) -> Result<()> {
     let plan = Plan {
         stream,
         requests: options.requests / usize::try_from(share)?,
+        rates: options.rates,
         programs: Programs {
             indexer_server: options.indexer_server,
             dynamo_python: options.dynamo_python,

@@ -32,6 +32,8 @@ pub struct Plan {
     pub stream: Stream,
     /// Queries in a series.
     pub requests: usize,
+    /// Blocks stored and removed a second beside the probes.
+    pub rates: Vec<u64>,
     /// Where the servers are.
     pub programs: Programs,
     /// Where the servers' logs go.

@@ -1,7 +1,7 @@
 //! The saved images of a worker, collected piece by piece and checked on the way.
 
 use crate::error::DamagedImage;
-use crate::image::{HoleImage, NameImage, PageImage, RunImage, SourceImage};
+use crate::image::{HoleImage, MeaningImage, NameImage, PageImage, RunImage, SourceImage};
 use crate::slots::{PAGE_SLOTS, Slot};
 use crate::source::SourceId;
 use kvasir_proto::types::{DpRank, Tier, WorkerId};
@@ -25,6 +25,7 @@ pub(super) struct SavedRank {
     pub(super) runs: Vec<RunImage>,
     pub(super) names: Vec<NameImage>,
     pub(super) holes: FxHashMap<Slot, HoleImage>,
+    pub(super) meanings: Vec<MeaningImage>,
 }
 
 impl Saved {
@@ -104,6 +105,11 @@ impl Saved {
     /// Adds a hole of a rank.
     pub fn hole(&mut self, rank: DpRank, hole: HoleImage) {
         self.ranks.entry(rank).or_default().holes.insert(hole.position.slot, hole);
+    }
+
+    /// Adds what a name of a rank means.
+    pub fn meaning(&mut self, rank: DpRank, meaning: MeaningImage) {
+        self.ranks.entry(rank).or_default().meanings.push(meaning);
     }
 
     fn damaged(&self, field: &'static str, what: &'static str) -> DamagedImage {

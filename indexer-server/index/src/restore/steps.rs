@@ -4,14 +4,16 @@ use super::order::{Above, Item, Order, What, order};
 use super::place::{Landed, SourceIds};
 use super::saved::Saved;
 use crate::error::{DamagedImage, IndexError};
-use crate::image::{NameImage, RunImage, SourceImage};
+use crate::image::{MeaningImage, NameImage, RunImage, SourceImage};
 use crate::index::Index;
 use crate::rank::RankChange;
 use crate::record::Record;
 use crate::sets::HolderIndex;
 use crate::slots::{NONE, PreparedChunk, Slot};
 use crate::source::SourceId;
-use kvasir_proto::types::{BlockName, DpRank, SourceState, SourceStatus, StoredBlock, WorkerId};
+use kvasir_proto::types::{
+    BlockName, DpRank, NameChange, SourceState, SourceStatus, StoredBlock, WorkerId,
+};
 use std::sync::Arc;
 use std::{mem, vec};
 
@@ -76,6 +78,7 @@ struct RankSteps {
     items: vec::IntoIter<Item>,
     parked: vec::IntoIter<NameImage>,
     displaced: vec::IntoIter<NameImage>,
+    meanings: vec::IntoIter<MeaningImage>,
     /// Where items are.
     landed: Vec<Landed>,
     /// Holes that nothing is below yet: their items and slots.
@@ -102,6 +105,7 @@ impl Restore {
         for (rank, mut saved) in saved {
             let (primary, shed_blocks) = (saved.primary, saved.shed_blocks);
             let short = mem::take(&mut saved.short);
+            let meanings = mem::take(&mut saved.meanings).into_iter();
             let Some(Order { items, parked, displaced }) = order(saved) else {
                 return Err(DamagedImage { worker, field: "page", what: "is there twice" });
             };
@@ -115,6 +119,7 @@ impl Restore {
                 items: items.into_iter(),
                 parked: parked.into_iter(),
                 displaced: displaced.into_iter(),
+                meanings,
                 pending: Vec::new(),
                 holder: HolderIndex::MAX,
                 left: (0, 0),
@@ -229,7 +234,8 @@ impl Restore {
                     applied: source.status.applied,
                     head: source.status.head,
                     past: Arc::clone(&source.status.past),
-                    main_group: source.status.main_group,
+                    learned: Arc::clone(&source.status.learned),
+                    reasons: Arc::clone(&source.status.reasons),
                     ..SourceStatus::default()
                 },
             );
@@ -245,6 +251,10 @@ impl Restore {
 
 impl RankSteps {
     fn is_done(&self) -> bool {
+        self.has_no_blocks() && self.meanings.as_slice().is_empty()
+    }
+
+    fn has_no_blocks(&self) -> bool {
         self.items.as_slice().is_empty()
             && self.parked.as_slice().is_empty()
             && self.displaced.as_slice().is_empty()
@@ -269,6 +279,9 @@ impl RankSteps {
 
     /// Places about `budget` further entries; returns how many were read.
     fn step(&mut self, index: &mut Index, budget: usize, restored: &mut Restored) -> usize {
+        if self.has_no_blocks() {
+            return self.restore_meanings(index, budget);
+        }
         let Some(mut change) = index.change_of(self.holder) else {
             return self.skip_rest();
         };
@@ -297,6 +310,18 @@ impl RankSteps {
         }
         self.left = (change.holder.placed(), change.holder.parked());
         index.recount(self.holder);
+        read
+    }
+
+    /// Brings back about `most` further meanings of names; returns how many.
+    fn restore_meanings(&mut self, index: &mut Index, most: usize) -> usize {
+        let mut read = 0;
+        for MeaningImage { source, name, meaning } in self.meanings.by_ref().take(most) {
+            read += 1;
+            if let Some(&(_, id)) = self.ids.iter().find(|(old, _)| *old == source) {
+                index.change_meanings(id, &[NameChange { rank: self.rank, name, meaning }]);
+            }
+        }
         read
     }
 

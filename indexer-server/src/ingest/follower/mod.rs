@@ -23,6 +23,7 @@ use kvasir_proto::{
     convert::{EventsPart, Heartbeat, Hello, LocalDumpPart, LocalSource, PublishedBatch},
     types::{
         BlockCounts, CopyMode, DpRank, HeldBlock, Incarnation, KvEvent, SourceState, SourceStatus,
+        StateReason,
     },
 };
 use std::{
@@ -48,9 +49,11 @@ impl Item for HeldBatch {
 }
 
 /// The state that a source reports of itself, if it relays an engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Stated {
     state: SourceState,
+    /// Why it is worse than exact.
+    reasons: Vec<StateReason>,
     /// When the stream was last verified to have the engine's newest batch; none if it always has.
     verified_at: Option<Duration>,
     /// Whether the source has no connection to its engine.
@@ -58,7 +61,12 @@ struct Stated {
 }
 
 impl Stated {
-    const EXACT: Self = Self { state: SourceState::Exact, verified_at: None, engine_away: false };
+    const EXACT: Self = Self {
+        state: SourceState::Exact,
+        reasons: Vec::new(),
+        verified_at: None,
+        engine_away: false,
+    };
 }
 
 /// A part of a dump: names of one rank.
@@ -94,6 +102,8 @@ pub(super) struct Follower {
     audit: Audit,
     /// From the last heartbeat of the stream.
     stated: Stated,
+    /// Contradictions that an earlier process saw: they last until all names are stated again, or none is held.
+    contradictions: Arc<[StateReason]>,
     /// As last reported to the index.
     shown: SourceStatus,
     /// As last counted in the metrics.
@@ -141,6 +151,7 @@ impl Follower {
             dump_is_incomplete: false,
             audit: Audit::default(),
             stated: Stated::EXACT,
+            contradictions: resumed.map(steps::contradictions).unwrap_or_default(),
             shown: SourceStatus::default(),
             counted: OutcomeCounts::default(),
         }
@@ -240,32 +251,15 @@ impl Follower {
         }
     }
 
-    /// Refusals are logged at a low level: publishers retry, and log them too.
-    fn log_opened(&self, hello: &Hello, opened: &Result<Opened, IngestError>) {
-        let (source, worker, incarnation) = (&self.name, self.worker.address(), hello.incarnation);
-        match opened {
-            Ok(opened) => {
-                let applied = opened.applied.map(|cursor| cursor.sequence);
-                let head = hello.head_sequence;
-                tracing::info!(source, %worker, %incarnation, applied, head, "stream open");
-            }
-            Err(error) => tracing::debug!(source, %worker, %incarnation, %error, "stream refused"),
-        }
-    }
-
-    fn log_closed(&self) {
-        let applied = self.recovery.status().applied.map(|cursor| cursor.sequence);
-        let worker = self.worker.address();
-        tracing::info!(source = self.name, %worker, applied, "stream closed");
-    }
-
     async fn beat(&mut self, stream: u64, heartbeat: Heartbeat) -> Result<(), IngestError> {
         let Some(incarnation) = self.incarnation_of(stream) else { return Ok(()) };
         self.worker.mark_alive(self.ingest.origin);
-        let Heartbeat { head_sequence: head, digest, state, verified_age, engine_away } = heartbeat;
+        let Heartbeat { head_sequence: head, digest, state, verified_age, engine_away, reasons } =
+            heartbeat;
         let verified_at = self.ingest.origin.elapsed().saturating_sub(verified_age);
         let verified_at = Some(verified_at).filter(|_| verified_age > Duration::ZERO);
-        self.stated = Stated { state, verified_at, engine_away };
+        let reasons = self.date(reasons);
+        self.stated = Stated { state, reasons, verified_at, engine_away };
         // During an audit the head may be held back: it is not missing.
         let known = head.filter(|_| !self.audit.holds());
         self.input(Input::Announced { incarnation, head: known }).await?;

@@ -6,16 +6,20 @@ use crate::{
         IngestError,
         answer::{BatchAnswer, Refusal},
         local::Round,
+        push_source::Opened,
     },
-    partitions::IndexedSource,
+    partitions::{IndexedSource, ResumedSource},
 };
 use kvasir_engine::{
     normalise::Drops,
     recover::{Input, OutcomeCounts, Step},
 };
 use kvasir_proto::{
-    convert::PublishedBatch,
-    types::{BatchOutcome, BlockCounts, DpRank, HeldBlock, KvEvent, SourceState, SourceStatus},
+    convert::{Hello, PublishedBatch},
+    types::{
+        BatchOutcome, BlockCounts, DpRank, HeldBlock, KvEvent, Reason, SourceState, SourceStatus,
+        StateReason,
+    },
 };
 use std::{mem, sync::Arc};
 
@@ -81,6 +85,7 @@ impl Follower {
     async fn apply(&mut self, batch: PublishedBatch) -> Result<BlockCounts, IngestError> {
         let PublishedBatch { rank, events, .. } = batch;
         let source = self.source(rank).await?;
+        let has_clear = events.iter().any(|event| matches!(event, KvEvent::Cleared));
         let status = self.status();
         let operations = events.iter().map(KvEvent::operations).sum();
         self.ingest.metrics.count_received(operations, &Drops::default());
@@ -88,6 +93,16 @@ impl Follower {
         let applied = self.ingest.writer.apply(&source, rank, events, status).await?;
         let mut counts = applied.counts;
         counts.rejected += applied.refused.map_or(0, |(_, operations)| operations);
+        if has_clear && !self.contradictions.is_empty() {
+            let (writer, id) = (&self.ingest.writer, source.id());
+            let is_all = move |index: &mut kvasir_index::Index| {
+                index.feeds_only(id, rank) || index.holds_nothing(id)
+            };
+            if writer.change(source.shard(), is_all).await? {
+                self.contradictions = Arc::default();
+                self.show().await?;
+            }
+        }
         Ok(counts)
     }
 
@@ -108,6 +123,9 @@ impl Follower {
         let Some(source) = self.shared.source() else { return Ok(()) };
         // Blocks that were refused or shed are known to be there only after a complete dump into an empty index.
         let lacks = self.index_lacks(&source).await?;
+        if lacks {
+            self.contradictions = Arc::default();
+        }
         let status = self.status();
         self.note_shown(&status);
         let writer = &self.ingest.writer;
@@ -148,6 +166,7 @@ impl Follower {
         let Some(source) = self.shared.source() else { return Ok(()) };
         let writer = &self.ingest.writer;
         writer.drop_suspects(&source).await?;
+        self.contradictions = Arc::default();
         if mem::take(&mut self.dump_is_incomplete) {
             writer.mark_incomplete(&source).await?;
         }
@@ -166,6 +185,9 @@ impl Follower {
         self.is_torn = false;
         let Some(source) = source else { return Ok(()) };
         tracing::warn!(source = self.name, worker = %self.worker.address(), "batches were lost");
+        if matches!(step, Step::ClearLost) {
+            self.contradictions = Arc::default();
+        }
         let status = self.status();
         self.note_shown(&status);
         let writer = &self.ingest.writer;
@@ -198,6 +220,7 @@ impl Follower {
 
     pub(super) async fn drop_source(&mut self) -> Result<(), IngestError> {
         self.is_torn = false;
+        self.contradictions = Arc::default();
         if let Some(source) = self.shared.source() {
             self.ingest.writer.remove_source(source).await?;
             self.shared.set_source(None);
@@ -236,8 +259,33 @@ impl Follower {
             applied: status.applied.filter(|_| !self.is_torn),
             connected: status.connected && !self.stated.engine_away,
             verified_at: status.verified_at.map(|at| at.min(self.stated.verified_at.unwrap_or(at))),
+            reasons: self.reasons(),
             ..status
         }
+    }
+
+    /// Why the source is worse than exact: as it states, and contradictions that an earlier process saw.
+    fn reasons(&self) -> Arc<[StateReason]> {
+        if self.stated.reasons.is_empty() {
+            return Arc::clone(&self.contradictions);
+        }
+        let mut reasons = self.stated.reasons.clone();
+        for seen in &*self.contradictions {
+            StateReason::note(&mut reasons, seen.clone());
+        }
+        reasons.into()
+    }
+
+    /// Reasons of a heartbeat with the time since which each is known. Counts what is new of them.
+    pub(super) fn date(&self, mut reasons: Vec<StateReason>) -> Vec<StateReason> {
+        let now = self.ingest.origin.elapsed();
+        for at in &mut reasons {
+            let known = self.stated.reasons.iter().find(|known| known.reason == at.reason);
+            at.since = known.map_or(now, |known| known.since);
+            let counted = known.map_or(0, |known| known.count);
+            self.ingest.metrics.count_reason(at.reason, at.count.saturating_sub(counted));
+        }
+        reasons
     }
 
     fn note_shown(&mut self, status: &SourceStatus) {
@@ -274,4 +322,29 @@ impl Follower {
             }
         }
     }
+
+    /// Refusals are logged at a low level: publishers retry, and log them too.
+    pub(super) fn log_opened(&self, hello: &Hello, opened: &Result<Opened, IngestError>) {
+        let (source, worker, incarnation) = (&self.name, self.worker.address(), hello.incarnation);
+        match opened {
+            Ok(opened) => {
+                let applied = opened.applied.map(|cursor| cursor.sequence);
+                let head = hello.head_sequence;
+                tracing::info!(source, %worker, %incarnation, applied, head, "stream open");
+            }
+            Err(error) => tracing::debug!(source, %worker, %incarnation, %error, "stream refused"),
+        }
+    }
+
+    pub(super) fn log_closed(&self) {
+        let applied = self.recovery.status().applied.map(|cursor| cursor.sequence);
+        let worker = self.worker.address();
+        tracing::info!(source = self.name, %worker, applied, "stream closed");
+    }
+}
+
+/// Contradictions in the status that a source resumes from.
+pub(super) fn contradictions(resumed: &ResumedSource) -> Arc<[StateReason]> {
+    let seen = resumed.status.reasons.iter();
+    seen.filter(|at| at.reason == Reason::Contradiction).cloned().collect()
 }

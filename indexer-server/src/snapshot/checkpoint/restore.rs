@@ -117,7 +117,8 @@ impl Restorer {
         let sources = Shard::sources(shard, &address.worker).into_iter();
         let sources = sources.map(|(name, source, status)| {
             let copy_mode = copy_modes.get(&name).copied().unwrap_or(CopyMode::Set);
-            ResumedSource { name, copy_mode, source, status }
+            let names = source.meanings();
+            ResumedSource { name, copy_mode, source, status, names }
         });
         let blocks = restored.placed + restored.parked + restored.unplaced;
         Ok(ResumedWorker { sources: sources.collect(), blocks })
@@ -145,6 +146,7 @@ fn read(store: &SnapshotStore, address: &WorkerAddress) -> Result<Option<Read>, 
         piece.pages.into_iter().try_for_each(|page| saved.page(piece.rank, page))?;
         piece.names.into_iter().try_for_each(|name| saved.name(piece.rank, name))?;
         piece.holes.into_iter().for_each(|hole| saved.hole(piece.rank, hole));
+        piece.meanings.into_iter().for_each(|at| saved.meaning(piece.rank, at));
     }
     Ok(Some(Read { restore: Restore::new(saved)?, copy_modes }))
 }

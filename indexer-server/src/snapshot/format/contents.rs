@@ -1,10 +1,13 @@
-//! Values of what a rank holds: pages of blocks, names that are spelled out, holes.
+//! Values of what a rank holds: pages of blocks, names that are spelled out, holes, what names mean.
 
 use super::reader::{FormatError, Reader};
 use kvasir_index::{
     HoleImage, NameImage, PAGE_SLOTS, PageImage, Position, RunImage, Slot, SourceId,
 };
-use kvasir_proto::types::{BlockName, LocalHash, StoredBlock, Tier, TierSet};
+use kvasir_proto::{
+    convert,
+    types::{BlockName, LocalHash, NameMeaning, StoredBlock, Tier, TierSet},
+};
 
 // How a run of a page says where it goes on from; above the three bits of its tiers.
 const ROOT: u8 = 0;
@@ -255,4 +258,25 @@ pub(in crate::snapshot) fn decode_hole(slot: Slot, value: &[u8]) -> Result<HoleI
     let local = LocalHash(reader.u64()?);
     reader.end()?;
     Ok(HoleImage { position: Position { slot, parent }, name, local })
+}
+
+/// Appends what a name means.
+pub(in crate::snapshot) fn encode_meaning(
+    name: BlockName,
+    meaning: &NameMeaning,
+    value: &mut Vec<u8>,
+) {
+    value.extend(convert::encode_meaning(name, meaning));
+}
+
+/// Reads what a name means.
+///
+/// # Errors
+/// If it is of another name, or unreadable.
+pub(in crate::snapshot) fn decode_meaning(
+    name: BlockName,
+    value: &[u8],
+) -> Result<NameMeaning, FormatError> {
+    let wrong = FormatError::Range { what: "meaning", field: "name" };
+    convert::decode_meaning(name, value).ok_or(wrong)
 }

@@ -1,7 +1,7 @@
 use super::{
     Content, ContentKey, FormatError, ManifestRecord, PositionRecord, StreamPosition, WorkerHead,
-    WorkerRecord, WorkerState, contents_bounds, decode_hole, decode_name, decode_page, encode_hole,
-    encode_name, encode_page, generation_bounds,
+    WorkerRecord, WorkerState, contents_bounds, decode_hole, decode_meaning, decode_name,
+    decode_page, encode_hole, encode_meaning, encode_name, encode_page, generation_bounds,
 };
 use crate::partitions::RegisteredBy;
 use kvasir_index::{
@@ -9,13 +9,15 @@ use kvasir_index::{
     WorkerImage,
 };
 use kvasir_proto::types::{
-    BlockName, CopyMode, Cursor, Fingerprint, Incarnation, LocalHash, PartitionKey, SourceState,
-    SourceStatus, StoredBlock, Tier, TierSet, WorkerId,
+    AdapterNumber, BlockName, CopyMode, Cursor, Fingerprint, ImageKeys, Incarnation, Learned,
+    LocalHash, NameMeaning, PartitionKey, SourceState, SourceStatus, StoredBlock, Tier, TierSet,
+    WorkerId,
 };
 use prost::Message;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 const SEEDS: u64 = 200;
 
@@ -194,6 +196,41 @@ fn keys_keep_to_the_bounds_of_their_worker_and_generation() {
     }
 }
 
+fn learned() -> Learned {
+    Learned {
+        main_group: Some(0),
+        states_keys: Some(false),
+        looks_ahead: true,
+        has_salts: true,
+        splits_chunks: true,
+        image_keys: ImageKeys::Pairs,
+        forgot_names: true,
+        adapters: vec![AdapterNumber { rank: 3, adapter: 5, number: 6 }],
+    }
+}
+
+#[test]
+fn meanings_are_read_as_written() {
+    let name = BlockName(9);
+    for bits in 0..4_u8 {
+        let meaning = NameMeaning {
+            adapter: 1,
+            seed: u64::MAX,
+            matchable: bits & 1 != 0,
+            has_own_keys: bits & 2 != 0,
+            copies: [0, u32::MAX, 7],
+        };
+        let mut value = Vec::new();
+        encode_meaning(name, &meaning, &mut value);
+        assert_eq!(decode_meaning(name, &value), Ok(meaning));
+        assert!(decode_meaning(BlockName(8), &value).is_err(), "of another name");
+        let mut gone = Vec::new();
+        encode_meaning(name, &NameMeaning { copies: [0; Tier::COUNT], ..meaning }, &mut gone);
+        assert!(decode_meaning(name, &gone).is_err(), "no copies");
+        assert!(decode_meaning(name, &value[1..]).is_err());
+    }
+}
+
 fn image() -> WorkerImage {
     let status = SourceStatus {
         state: SourceState::Degraded,
@@ -203,7 +240,7 @@ fn image() -> WorkerImage {
             fingerprint: Some(Fingerprint { ts_bits: 5, payload_hash: u64::MAX }),
         }),
         head: Some(0),
-        main_group: Some(0),
+        learned: Arc::new(learned()),
         ..SourceStatus::default()
     };
     let source = SourceImage {
@@ -230,6 +267,7 @@ fn image() -> WorkerImage {
         pages: Vec::new(),
         names: Vec::new(),
         holes: Vec::new(),
+        meanings: Vec::new(),
     };
     WorkerImage {
         worker: WorkerId::new("w").expect("a name"),

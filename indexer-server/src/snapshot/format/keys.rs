@@ -1,7 +1,7 @@
 //! Keys: numbers in big-endian order, so that what belongs together lies together.
 
 use super::reader::{FormatError, Reader};
-use kvasir_index::Slot;
+use kvasir_index::{Slot, SourceId};
 use kvasir_proto::types::{BlockName, DpRank};
 use kvasir_store::Bounds;
 
@@ -18,9 +18,10 @@ const IMPORT: u8 = 6;
 const PAGE: u8 = 0;
 const NAME: u8 = 1;
 const HOLE: u8 = 2;
+const MEANING: u8 = 3;
 
 /// More than any key has behind its first two numbers.
-const BEHIND: [u8; 16] = [u8::MAX; 16];
+const BEHIND: [u8; 20] = [u8::MAX; 20];
 
 /// One thing that a rank holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub(in crate::snapshot) enum Content {
     Name(BlockName),
     /// A slot that it does not hold.
     Hole(Slot),
+    /// A name of a source that means something besides its tokens.
+    Meaning(SourceId, BlockName),
 }
 
 /// Key of one thing that a rank holds.
@@ -65,6 +68,11 @@ impl ContentKey {
                 key.push(HOLE);
                 key.extend(slot.to_be_bytes());
             }
+            Content::Meaning(source, name) => {
+                key.push(MEANING);
+                key.extend(source.0.to_be_bytes());
+                key.extend(name.0.to_be_bytes());
+            }
         }
     }
 
@@ -84,6 +92,11 @@ impl ContentKey {
             PAGE => Content::Page(reader.array().map(u32::from_be_bytes)?),
             NAME => Content::Name(BlockName(reader.array().map(u64::from_be_bytes)?)),
             HOLE => Content::Hole(reader.array().map(u32::from_be_bytes)?),
+            MEANING => {
+                let source = reader.array().map(u32::from_be_bytes)?;
+                let name = reader.array().map(u64::from_be_bytes)?;
+                Content::Meaning(SourceId(source), BlockName(name))
+            }
             _ => return Err(reader.range("content")),
         };
         reader.end()?;

@@ -9,6 +9,7 @@
 mod contents;
 mod keys;
 mod reader;
+mod reasons;
 mod records;
 mod registered_by;
 
@@ -16,7 +17,8 @@ mod registered_by;
 mod format_test;
 
 pub(super) use contents::{
-    decode_hole, decode_name, decode_page, encode_hole, encode_name, encode_page,
+    decode_hole, decode_meaning, decode_name, decode_page, encode_hole, encode_meaning,
+    encode_name, encode_page,
 };
 pub(super) use keys::{
     Content, ContentKey, KeyKind, contents_bounds, export_bounds, generation_bounds, generation_of,

@@ -2,11 +2,11 @@
 //! Protobuf, so that fields can be added; one that older servers must not skip is a new
 //! [`FORMAT_VERSION`](super::FORMAT_VERSION).
 
-use super::{reader::FormatError, registered_by::RegisteredByRecord};
+use super::{reader::FormatError, reasons::ReasonRecord, registered_by::RegisteredByRecord};
 use crate::partitions::RegisteredBy;
 use kvasir_index::{RankImage, SourceId, SourceImage, WorkerImage};
 use kvasir_proto::{
-    convert::WorkerAddress,
+    convert::{WorkerAddress, decode_learned, encode_learned},
     shard::ShardPlace,
     types::{
         CopyMode, Cursor, Fingerprint, Incarnation, NameError, PartitionKey, SourceState,
@@ -14,6 +14,7 @@ use kvasir_proto::{
     },
 };
 use prost::Message;
+use std::sync::Arc;
 
 const WHAT: &str = "worker";
 
@@ -140,6 +141,10 @@ struct SourceRecord {
     past: Vec<IncarnationRecord>,
     #[prost(uint32, optional, tag = "11")]
     main_group: Option<u32>,
+    #[prost(message, repeated, tag = "12")]
+    reasons: Vec<ReasonRecord>,
+    #[prost(bytes = "vec", optional, tag = "13")]
+    learned: Option<Vec<u8>>,
 }
 
 /// An ended incarnation.
@@ -431,7 +436,9 @@ impl SourceRecord {
             suspect: source.suspect,
             ranks: source.ranks.clone(),
             past: source.status.past.iter().copied().map(IncarnationRecord::from).collect(),
-            main_group: source.status.main_group,
+            main_group: source.status.learned.main_group,
+            reasons: source.status.reasons.iter().map(ReasonRecord::of).collect(),
+            learned: Some(encode_learned(&source.status.learned)),
         }
     }
 
@@ -439,12 +446,15 @@ impl SourceRecord {
         let wrong = |field| FormatError::Range { what: "source", field };
         let copy_mode = CopyModeRecord::try_from(self.copy_mode);
         let state = StateRecord::try_from(self.state);
+        let learned = decode_learned(self.main_group, self.learned.as_deref());
+        let learned = learned.ok_or_else(|| wrong("learned"))?;
         let status = SourceStatus {
             state: state.map_err(|_error| wrong("state"))?.into(),
             applied: self.applied.map(Cursor::from),
             head: self.last_live,
             past: self.past.into_iter().map(Incarnation::from).collect(),
-            main_group: self.main_group,
+            reasons: self.reasons.into_iter().filter_map(ReasonRecord::into_reason).collect(),
+            learned: Arc::new(learned),
             ..SourceStatus::default()
         };
         Ok(SourceImage {
@@ -469,6 +479,7 @@ impl RankRecord {
             pages: Vec::new(),
             names: Vec::new(),
             holes: Vec::new(),
+            meanings: Vec::new(),
         }
     }
 }

@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// What an export begins with.
 const MAGIC: [u8; 8] = *b"kvasir-s";
-/// A name's key is the longest one.
+/// The key of a name's meaning is the longest one.
 const KEY_BYTES_MAX: u8 = 32;
 
 /// A key and its value.

@@ -11,8 +11,8 @@ use crate::snapshot::{
     ImportError, StoreError, StreamPosition,
     format::{
         Content, ContentKey, FormatError, KeyKind, PositionRecord, WorkerRecord, decode_hole,
-        decode_name, decode_page, import_key, position_key, registration_of, worker_of,
-        workers_bounds,
+        decode_meaning, decode_name, decode_page, import_key, position_key, registration_of,
+        worker_of, workers_bounds,
     },
 };
 use kvasir_store::options;
@@ -134,6 +134,7 @@ impl Contents {
                     Content::Page(page) => decode_page(page, value).map(drop),
                     Content::Name(name) => decode_name(name, value).map(drop),
                     Content::Hole(slot) => decode_hole(slot, value).map(drop),
+                    Content::Meaning(_, name) => decode_meaning(name, value).map(drop),
                 }
             }
             KeyKind::Position => {

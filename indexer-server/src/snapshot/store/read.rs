@@ -4,11 +4,11 @@ use super::SnapshotStore;
 use crate::snapshot::{
     PIECE_BLOCKS_MAX, StoreError, StoredWorker,
     format::{
-        Content, ContentKey, FormatError, WorkerRecord, decode_hole, decode_name, decode_page,
-        generation_bounds, registration_key, worker_key,
+        Content, ContentKey, FormatError, WorkerRecord, decode_hole, decode_meaning, decode_name,
+        decode_page, generation_bounds, registration_key, worker_key,
     },
 };
-use kvasir_index::RankImage;
+use kvasir_index::{MeaningImage, RankImage};
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_store::options;
 use rocksdb::DBRawIterator;
@@ -129,6 +129,10 @@ fn add(piece: &mut RankImage, content: Content, value: &[u8]) -> Result<usize, F
         }
         Content::Name(name) => piece.names.push(decode_name(name, value)?),
         Content::Hole(slot) => piece.holes.push(decode_hole(slot, value)?),
+        Content::Meaning(source, name) => {
+            let meaning = Some(decode_meaning(name, value)?);
+            piece.meanings.push(MeaningImage { source, name, meaning });
+        }
     }
     Ok(1)
 }

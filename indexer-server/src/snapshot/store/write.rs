@@ -6,7 +6,8 @@ use crate::snapshot::{
     config::GROUP_BYTES,
     format::{
         Content, ContentKey, FormatError, WorkerHead, WorkerRecord, WorkerState, contents_bounds,
-        encode_hole, encode_name, encode_page, generation_bounds, registration_key, worker_key,
+        encode_hole, encode_meaning, encode_name, encode_page, generation_bounds, registration_key,
+        worker_key,
     },
 };
 use kvasir_index::{RankImage, WorkerImage};
@@ -293,6 +294,12 @@ fn for_each_entry(
         value.clear();
         encode_hole(hole, &mut value);
         each(Content::Hole(hole.position.slot), Ok(Some(&value)))?;
+    }
+    for at in &rank.meanings {
+        value.clear();
+        let content = Content::Meaning(at.source, at.name);
+        let encoded = at.meaning.map(|meaning| encode_meaning(at.name, &meaning, &mut value));
+        each(content, Ok(encoded.map(|()| &*value)))?;
     }
     Ok(())
 }

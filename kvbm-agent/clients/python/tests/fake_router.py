@@ -122,7 +122,8 @@ class FakeRouter:
         self.requests.append(request)
         async with self._changed:
             self._changed.notify_all()
-        prompts = [request.token_ids, request.token_ids_le, request.local_hashes]
+        narrow = [request.token_ids, request.token_ids_le]
+        prompts = [*narrow, request.wide_token_ids, request.local_hashes]
         if sum(map(bool, prompts)) != 1 or len(request.token_ids_le) % 4 != 0:
             self._problems.append("one prompt is required")
         if (request.model, request.tenant) != (MODEL, TENANT):

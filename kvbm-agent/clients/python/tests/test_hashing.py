@@ -5,6 +5,7 @@ import pytest
 from conftest import REPOSITORY
 
 from kvasir import InvalidArgumentError, MultimodalItem, local_hashes, sequence_hashes
+from kvasir.hashing import next_tokens_le
 
 GOLDEN = REPOSITORY / "proto/tests/data/golden-hashes.jsonl"
 CONTRACT = REPOSITORY / "proto/README.md"
@@ -77,7 +78,7 @@ def test_an_item_changes_the_blocks_that_it_spans() -> None:
     ("tokens", "field"),
     [
         ([1, -2], "token_ids[1]"),
-        ([1 << 32], "token_ids[0]"),
+        ([1 << 64], "token_ids[0]"),
         ([1, 2, "3"], "token_ids[2]"),
         ([1.5], "token_ids[0]"),
         (b"12345678", "token_ids"),
@@ -91,8 +92,25 @@ def test_invalid_tokens_are_named(tokens: list[int], field: str) -> None:
 
 def test_tokens_are_not_in_messages() -> None:
     with pytest.raises(InvalidArgumentError) as error:
-        local_hashes([987654321987], 4)
-    assert "987654321987" not in str(error.value)
+        local_hashes([98765432198765432198765], 4)
+    assert "98765432198765432198765" not in str(error.value)
+
+
+def test_tokens_beyond_32_bits_change_their_block_only() -> None:
+    plain = local_hashes(range(8), 4)
+    wide = local_hashes([0, 1, 2, 3, 4, 5, 6, 1 << 40], 4)
+    assert [before != after for before, after in zip(plain, wide)] == [False, True]
+
+
+def test_what_follows_each_block() -> None:
+    def numbers(packed: bytes) -> list[int]:
+        return [int.from_bytes(packed[at : at + 4], "little") for at in range(0, len(packed), 4)]
+
+    assert numbers(next_tokens_le(range(10), 4)) == [4, 8]
+    assert numbers(next_tokens_le(range(8), 4)) == [4]
+    first, second = numbers(next_tokens_le(range(10), 4, [MultimodalItem("image", 4, 2)]))
+    assert first != 4
+    assert second == 8
 
 
 def test_items_outside_the_prompt_are_named() -> None:

@@ -34,6 +34,7 @@ from kvasir import (
 )
 from kvasir._gen import indexer_pb2, types_pb2
 from kvasir._gen import router_pb2 as pb
+from kvasir.hashing import next_tokens_le
 
 
 async def test_hints_are_sent() -> None:
@@ -94,13 +95,17 @@ async def test_hints_are_sent() -> None:
     # Every field but that one and the other forms of the prompt.
     sent = {field.name for field, _ in expected.ListFields()}
     known = {field.name for field in pb.SelectWorkerRequest.DESCRIPTOR.fields}
-    assert known - sent == {"token_ids", "local_hashes", "input_tokens", "disaggregate"}
+    hashes_only = {"local_hashes", "input_tokens", "next_tokens_le"}
+    assert known - sent == {"token_ids", "wide_token_ids", "disaggregate"} | hashes_only
     async with FakeRouter() as fake, client(fake, block_size=16) as router:
         await router.select(tokens=TOKENS, **hints)
         assert fake.requests.pop() == expected
         hashes = local_hashes(range(40), 16)
-        async with await router.select(local_hashes=hashes, input_tokens=40):
+        next_tokens = next_tokens_le(range(40), 16)
+        selected = router.select(local_hashes=hashes, input_tokens=40, next_tokens_le=next_tokens)
+        async with await selected:
             [request] = fake.requests
+            assert request.next_tokens_le == next_tokens
             assert (list(request.local_hashes), request.input_tokens) == (hashes, 40)
             assert not request.HasField("queue_timeout_ms")
             assert not request.HasField("pinned")
@@ -109,6 +114,9 @@ async def test_hints_are_sent() -> None:
             assert not request.disaggregate
         async with await router.select(tokens=TOKENS, disaggregate=True, roles=[]):
             assert fake.requests[-1].disaggregate
+        async with await router.select(tokens=[7, 1 << 40]):
+            assert list(fake.requests[-1].wide_token_ids) == [7, 1 << 40]
+            assert not fake.requests[-1].token_ids_le
         async with await router.select(tokens=TOKENS, queue_timeout=1e9, worker_id="worker-1"):
             assert fake.requests[-1].queue_timeout_ms == 25_000
             assert not fake.requests[-1].pinned.HasField("dp_rank")
@@ -126,9 +134,11 @@ async def test_hints_are_sent() -> None:
         ("local_hashes[0]", {"local_hashes": [1 << 64]}),
         ("input_tokens", {"tokens": TOKENS, "input_tokens": 4}),
         ("input_tokens", {"local_hashes": [1], "input_tokens": -1}),
+        ("next_tokens_le", {"tokens": TOKENS, "next_tokens_le": b"1234"}),
         ("cache_salt", {"local_hashes": [1], "cache_salt": "salt"}),
         ("multimodal", {"local_hashes": [1], "multimodal": [MultimodalItem("image", 0, 1)]}),
         ("multimodal[0].token_count", {"multimodal": [MultimodalItem("image", 3, 2)]}),
+        ("cache_salt", {"cache_salt": "a" * 513}),
         ("request_id", {"request_id": "a" * 257}),
         ("mode", {"mode": "kv"}),
         ("worker_id", {"mode": RouterMode.DIRECT}),

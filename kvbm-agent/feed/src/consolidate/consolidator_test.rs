@@ -364,5 +364,6 @@ fn receive(received: &mut BTreeSet<(u32, usize, BlockName)>, rank: u32, event: &
         }
         KvEvent::Gone { .. } => panic!("a consolidated stream has one copy of each"),
         KvEvent::Cleared => received.retain(|at| at.0 != rank),
+        KvEvent::ClearedTier(_) => panic!("a consolidated stream removes names"),
     }
 }

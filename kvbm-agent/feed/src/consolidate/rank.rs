@@ -133,6 +133,13 @@ impl Rank {
             }
             KvEvent::Removed { tier, names } => held.remove(tier, &names, false, all, output),
             KvEvent::Gone { tier, names } => held.remove(tier, &names, true, all, output),
+            KvEvent::ClearedTier(tier) => {
+                let held_there = |named: &Named| named.copies.get(tier.index()) != Some(&0);
+                let names = held.names.iter().filter(|(_, named)| held_there(named));
+                let mut names: Vec<BlockName> = names.map(|(name, _)| *name).collect();
+                names.sort_unstable();
+                held.remove(tier, &names, true, all, output);
+            }
             KvEvent::Cleared => {
                 let before = SetAside(mem::take(&mut held.names));
                 output.clear();
@@ -256,8 +263,11 @@ impl SourceNames {
                 Naming::Own { .. } if is_joined => canonical(parent, local),
                 Naming::Own { salt } => own(salt, name),
             };
-            if self.names.get(&name).is_some_and(|at| at.block != block) {
-                // It means another block now.
+            let known = self.names.get(&name).map(|at| (at.block, at.is_joined));
+            // What a joined name means stays: a store that contradicts it is a copy of that block.
+            let (block, is_joined) = known.filter(|at| at.1).unwrap_or((block, is_joined));
+            if known.is_some_and(|at| at.0 != block) {
+                // Its chain to the root is known now.
                 self.release(name, all, output);
             }
             let is_new = !self.names.contains_key(&name);

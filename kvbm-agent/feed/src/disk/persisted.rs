@@ -1,5 +1,9 @@
 use crate::consolidate::{Holding, HoldingChange};
-use kvasir_proto::types::{CopyMode, Cursor, DpRank, Incarnation, SourceState, SourceStatus};
+use kvasir_proto::convert::KnownName;
+use kvasir_proto::types::{
+    CopyMode, Cursor, DpRank, Incarnation, Learned, NameChange, SourceState, SourceStatus,
+};
+use std::sync::Arc;
 
 /// What a source is, and so how it proves that its engine survived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,17 +15,19 @@ pub enum SourceKind {
 }
 
 /// Where a source is after a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourcePosition {
     /// The batch.
     pub cursor: Cursor,
-    /// The engine's main KV-cache group; none until the engine has stated one.
-    pub main_group: Option<u32>,
+    /// What the engine has shown of itself.
+    pub learned: Arc<Learned>,
+    /// New meanings of names, in order.
+    pub names: Vec<NameChange>,
 }
 
 impl From<Cursor> for SourcePosition {
     fn from(cursor: Cursor) -> Self {
-        Self { cursor, main_group: None }
+        Self { cursor, learned: Arc::default(), names: Vec::new() }
     }
 }
 
@@ -43,8 +49,8 @@ pub struct PersistedSource {
     /// Incarnations that were over, the latest last, at most
     /// [`TOLD_PAST_INCARNATIONS_MAX`](kvasir_proto::limits::TOLD_PAST_INCARNATIONS_MAX).
     pub past: Vec<Incarnation>,
-    /// The engine's main KV-cache group; none as long as it has stated none.
-    pub main_group: Option<u32>,
+    /// What the engine has shown of itself.
+    pub learned: Arc<Learned>,
     /// Ranks that it may hold something at.
     pub ranks: Vec<DpRank>,
 }
@@ -57,10 +63,19 @@ impl PersistedSource {
             state: SourceState::CatchingUp,
             applied: Some(self.cursor),
             past: self.past.as_slice().into(),
-            main_group: self.main_group,
+            learned: Arc::clone(&self.learned),
             ..SourceStatus::default()
         }
     }
+}
+
+/// What names of a source mean besides their tokens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PersistedNames {
+    /// Name of the source.
+    pub source: String,
+    /// The block names, at least one.
+    pub names: Vec<KnownName>,
 }
 
 /// The holdings of a consolidated source at one rank.
@@ -79,6 +94,8 @@ pub struct PersistedHoldings {
 pub struct PersistedSources {
     /// Their positions.
     pub positions: Vec<PersistedSource>,
+    /// What their names mean.
+    pub names: Vec<PersistedNames>,
     /// Their holdings; empty unless they are consolidated. A source without a position may have holdings.
     pub holdings: Vec<PersistedHoldings>,
 }
@@ -90,8 +107,19 @@ pub enum SourceChange<'a> {
     None,
     /// This is its position now.
     Put(&'a PersistedSource),
+    /// The same, and what its names meant is dropped with the blocks.
+    PutEmpty(&'a PersistedSource),
     /// It is dropped.
     Forget(&'a str),
+}
+
+/// New meanings of a source's names.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NamesChange<'a> {
+    /// Name of the source.
+    pub source: &'a str,
+    /// The changes, in order.
+    pub changes: &'a [NameChange],
 }
 
 /// Changes of a source's holdings at one rank.
@@ -112,6 +140,8 @@ pub struct DiskChange<'a> {
     pub position: SourceChange<'a>,
     /// Changes of the holdings of consolidated sources.
     pub holdings: &'a [HoldingsChange<'a>],
+    /// New meanings of the source's names.
+    pub names: NamesChange<'a>,
 }
 
 impl DiskChange<'_> {
@@ -120,11 +150,12 @@ impl DiskChange<'_> {
     pub fn is_none(&self) -> bool {
         matches!(self.position, SourceChange::None)
             && self.holdings.iter().all(|holdings| holdings.changes.is_empty())
+            && self.names.changes.is_empty()
     }
 }
 
 impl<'a> From<SourceChange<'a>> for DiskChange<'a> {
     fn from(position: SourceChange<'a>) -> Self {
-        Self { position, holdings: &[] }
+        Self { position, holdings: &[], names: NamesChange::default() }
     }
 }

@@ -9,7 +9,9 @@ use crate::journal::{
 };
 use kvasir_proto::convert::{ConvertError, Heartbeat, Hello, WorkerAddress};
 use kvasir_proto::pb;
-use kvasir_proto::types::{BlockName, DpRank, HeldBlock, Incarnation, KvEvent, SourceState, Tier};
+use kvasir_proto::types::{
+    BlockName, DpRank, HeldBlock, Incarnation, KvEvent, SourceState, StateReason, Tier,
+};
 use parking_lot::Mutex;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -51,15 +53,17 @@ pub struct News {
     pub incarnation: Incarnation,
     /// Its newest batch; none before the first.
     pub head: Option<u64>,
-    /// How far it can be trusted.
-    pub state: SourceState,
+    /// How often its state, its reasons or its connection have changed: heartbeats state them.
+    pub changes: u64,
 }
 
 /// How far a feed can be trusted whose events come from other sources.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FeedState {
     /// The worst of them.
     pub state: SourceState,
+    /// Why they are worse than exact, one entry a reason.
+    pub reasons: Vec<StateReason>,
     /// When their newest batches were last known to be taken, of all the oldest; none if that is
     /// always so.
     pub verified_at: Option<Instant>,
@@ -69,7 +73,8 @@ pub struct FeedState {
 
 impl FeedState {
     /// Speaks for itself.
-    pub const OWN: Self = Self { state: SourceState::Exact, verified_at: None, connected: true };
+    pub const OWN: Self =
+        Self { state: SourceState::Exact, reasons: Vec::new(), verified_at: None, connected: true };
 }
 
 /// One source.
@@ -131,7 +136,7 @@ impl Feed {
             disk,
             fresh,
             settled: watch::Sender::new(sources.is_none()),
-            news: watch::Sender::new(News { incarnation, head, state: FeedState::OWN.state }),
+            news: watch::Sender::new(News { incarnation, head, changes: 0 }),
             feed_state: Mutex::new(FeedState::OWN),
             dump_turns: Turns::new(),
             digest_turns: Turns::new(),
@@ -356,23 +361,29 @@ impl Feed {
             }
             (journal.head(), journal.digest())
         };
-        let FeedState { state, verified_at, connected } = self.feed_state();
+        let FeedState { state, reasons, verified_at, connected } = self.feed_state();
         let verified_age = verified_at.map_or(Duration::ZERO, |at| at.elapsed());
-        Some(Heartbeat { head_sequence, digest, state, verified_age, engine_away: !connected })
+        let engine_away = !connected;
+        Some(Heartbeat { head_sequence, digest, state, verified_age, engine_away, reasons })
     }
 
     /// Sets how far the source can be trusted; a change is sent to indexes at once.
     pub fn set_state(&self, feed_state: FeedState) {
+        let shown = |at: &FeedState| {
+            let reasons: Vec<_> = at.reasons.iter().map(|seen| seen.reason).collect();
+            (at.state, at.connected, reasons)
+        };
+        let now = shown(&feed_state);
         let before = mem::replace(&mut *self.feed_state.lock(), feed_state);
-        if (before.state, before.connected) != (feed_state.state, feed_state.connected) {
-            self.news.send_modify(|news| news.state = feed_state.state);
+        if shown(&before) != now {
+            self.news.send_modify(|news| news.changes += 1);
         }
     }
 
     /// How far the source can be trusted.
     #[must_use]
     pub fn feed_state(&self) -> FeedState {
-        *self.feed_state.lock()
+        self.feed_state.lock().clone()
     }
 
     /// Its state.

@@ -109,7 +109,9 @@ impl Index {
                 }
             }
             KvEvent::Cleared => self.held.retain(|(at, ..)| *at != rank),
-            KvEvent::StoredNames { .. } | KvEvent::Gone { .. } => panic!("never published"),
+            KvEvent::StoredNames { .. } | KvEvent::Gone { .. } | KvEvent::ClearedTier(_) => {
+                panic!("never published")
+            }
         }
     }
 }

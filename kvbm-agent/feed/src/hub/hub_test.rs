@@ -9,7 +9,7 @@ use kvasir_proto::limits::{EVENT_BLOCKS_MAX, WORKER_RANKS_MAX};
 use kvasir_proto::types::{
     BlockName, CopyMode, Incarnation, KvEvent, LocalHash, PartitionKey, StoredBlock, Tier, WorkerId,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
 
@@ -193,14 +193,7 @@ fn the_wrong_block_size_is_named_with_the_right_one() {
     use kvasir_engine::decode::{Batch, EngineKind, Place, RawEvent, RawStored, RawTokens};
     let hub = hub(1, CopyMode::Set).expect("a hub");
     let inlet = hub.open("engine", CopyMode::Set).expect("the first");
-    let mut normaliser = Normaliser::new(NormaliserConfig {
-        engine: EngineKind::Vllm,
-        block_size: 4,
-        default_rank: 0,
-        lora_names: HashMap::new(),
-        medium_ttls: Vec::new(),
-        has_pool: false,
-    });
+    let mut normaliser = Normaliser::new(NormaliserConfig::new(EngineKind::Vllm, 4));
     let stored = RawStored {
         names: vec![BlockName(1), BlockName(2)],
         parent: None,
@@ -214,6 +207,8 @@ fn the_wrong_block_size_is_named_with_the_right_one() {
         cache_salt: None,
         extra_keys: None,
         multimodal: None,
+        look_ahead: None,
+        slots: None,
     };
     let batch = Batch { ts_bits: 0, rank: None, events: vec![RawEvent::Stored(Box::new(stored))] };
     let drops = normaliser.normalise(batch).drops;
@@ -221,8 +216,8 @@ fn the_wrong_block_size_is_named_with_the_right_one() {
     let problem = hub.reports().remove(0).problem.expect("a complaint");
     assert_eq!(
         problem,
-        "the engine states 8 tokens per block, the agent is configured for 4: 2 block operations were \
-         dropped; configure both alike"
+        "the engine states 8 tokens per block on medium \"\", the agent is configured for 4: 2 block operations \
+         were dropped; configure both alike"
     );
 }
 

@@ -4,12 +4,15 @@ use super::sources::Sources;
 use super::waiting::Waiting;
 use super::{HubConfig, HubError, SourceCounts, SourceReport};
 use crate::disk::{
-    DiskChange, HoldingsChange, NewIncarnation, PersistedSource, PersistedSources, SourceChange,
-    SourceKind, SourcePosition, Verdict,
+    DiskChange, HoldingsChange, NamesChange, NewIncarnation, PersistedSource, PersistedSources,
+    SourceChange, SourceKind, SourcePosition, Verdict,
 };
 use crate::feed::Feed;
 use crate::journal::AppendError;
-use kvasir_proto::types::{CopyMode, DpRank, KvEvent, SourceState, SourceStatus};
+use kvasir_proto::convert::KnownName;
+use kvasir_proto::types::{
+    CopyMode, Direction, DpRank, KvEvent, SourceState, SourceStatus, StateReason,
+};
 use parking_lot::Mutex;
 use std::mem;
 use std::sync::Arc;
@@ -262,7 +265,7 @@ impl Hub {
             changes: &at.changed.holdings,
         });
         let holdings: Vec<_> = holdings.collect();
-        let change = DiskChange { position, holdings: &holdings };
+        let change = DiskChange { holdings: &holdings, ..DiskChange::from(position) };
         if let Err(error) = self.publish(published, change) {
             tracing::error!(%error, "what a source no longer holds is not published");
         }
@@ -298,6 +301,12 @@ impl Inlet {
         self.hub.sources.lock().pending(self.key)
     }
 
+    /// Takes what names meant to an earlier process, where its position continues.
+    #[must_use]
+    pub fn take_names(&self) -> Vec<KnownName> {
+        self.hub.sources.lock().take_names(self.key)
+    }
+
     /// Whether the source may publish for a rank now. What it publishes for one that is reserved for another is
     /// refused, and has to be sent again once the other was received, or is gone.
     ///
@@ -326,26 +335,29 @@ impl Inlet {
         events: Vec<KvEvent>,
         position: impl Into<SourcePosition>,
     ) -> Result<Taken, HubError> {
-        self.take_from(rank, events, Some(position.into()))
+        self.take_from(rank, events, Some(&position.into()))
     }
 
     fn take_from(
         &self,
         rank: DpRank,
         events: Vec<KvEvent>,
-        position: Option<SourcePosition>,
+        position: Option<&SourcePosition>,
     ) -> Result<Taken, HubError> {
         let (hub, mut sources) = (&self.hub, self.hub.sources.lock());
+        let is_cleared = events.contains(&KvEvent::Cleared);
         if position.is_some() && sources.prove(self.key) {
             hub.feed.settle(Verdict::Continued);
         }
         let outcome = sources.take(self.key, rank, events, position)?;
         let changes = &outcome.holdings[..];
         let holdings = [HoldingsChange { source: &self.name, rank, changes }];
-        let change = DiskChange { position: sources.change(self.key), holdings: &holdings };
+        let changes = position.map_or(&[][..], |at| &at.names);
+        let names = NamesChange { source: &self.name, changes };
+        let change = DiskChange { position: sources.change(self.key), holdings: &holdings, names };
         // The lock is held, so that the sources' order is preserved.
         let sequence = hub.publish([(rank, outcome.events)], change)?;
-        if outcome.refused > 0 {
+        if outcome.refused > 0 || is_cleared {
             hub.feed.set_state(sources.feed_state());
         }
         Ok(Taken { id: outcome.id, sequence, refused: outcome.refused })
@@ -393,9 +405,15 @@ impl Inlet {
         let (mut sources, block_size) = (self.hub.sources.lock(), self.block_size());
         let known = sources.lacking(self.key, block_size).is_some();
         if let Ok(counts) = sources.counts(self.key) {
-            let before = counts.not_taken();
+            let (before, doubtful_before) = (counts.not_taken(), counts.doubtful);
             change(counts);
-            if counts.not_taken() > before {
+            let (not_taken, is_doubted) = (counts.not_taken(), counts.doubtful > doubtful_before);
+            if is_doubted {
+                sources.doubt(self.key);
+                self.hub.feed.set_state(sources.feed_state());
+                self.hub.write(sources.change(self.key));
+            }
+            if not_taken > before {
                 if let Some(problem) = sources.lacking(self.key, block_size).filter(|_| !known) {
                     tracing::warn!(source = self.name, problem, "blocks are not taken");
                 }
@@ -404,6 +422,16 @@ impl Inlet {
                 self.hub.write(sources.change(self.key));
             }
         }
+    }
+
+    /// Notes why the source is not exact: it is partial, or in doubt, until a clear.
+    pub fn note_reason(&self, seen: &StateReason) {
+        self.hub.sources.lock().note_reason(self.key, seen.clone());
+        self.count(|counts| match seen.reason.direction() {
+            Direction::MayBeHigh => counts.doubtful += seen.count,
+            Direction::MayBeLow => counts.inexact += seen.count,
+        });
+        self.hub.feed.set_state(self.hub.sources.lock().feed_state());
     }
 
     /// Counts operations that were refused with an error.

@@ -1,5 +1,6 @@
 use crate::consolidate::{SOURCES_MAX, SourceNumber};
 use crate::disk::PersistedSource;
+use kvasir_proto::convert::KnownName;
 use std::collections::BTreeMap;
 
 /// Positions and holdings on disk of sources that are not open yet.
@@ -7,6 +8,8 @@ use std::collections::BTreeMap;
 pub(super) struct Left {
     /// Positions by name.
     pub(super) positions: BTreeMap<String, PersistedSource>,
+    /// What their names mean, by name.
+    pub(super) names: BTreeMap<String, Vec<KnownName>>,
     /// Source numbers of their holdings if they are consolidated: above those of open sources.
     pub(super) places: BTreeMap<String, SourceNumber>,
 }

@@ -3,6 +3,7 @@
 use crate::disk::{PersistedSource, SourceChange, SourceKind, SourcePosition};
 use kvasir_proto::limits::TOLD_PAST_INCARNATIONS_MAX;
 use kvasir_proto::types::{CopyMode, DpRank, Incarnation, SourceState};
+use std::sync::Arc;
 
 /// One source's part of the journal on disk.
 #[derive(Debug)]
@@ -14,6 +15,8 @@ pub(super) struct Persisted {
     at: Option<PersistedSource>,
     /// Incarnations that are over, the latest last.
     past: Vec<Incarnation>,
+    /// Its blocks were dropped, and no batch was taken since.
+    is_emptied: bool,
     /// Another process wrote it, and its engine was not received yet.
     is_pending: bool,
 }
@@ -22,13 +25,13 @@ impl Persisted {
     pub(super) fn new(name: &str, kind: SourceKind, copy_mode: CopyMode) -> Self {
         let name = name.to_owned();
         let past = Vec::new();
-        Self { name, kind, copy_mode, at: None, past, is_pending: false }
+        Self { name, kind, copy_mode, at: None, past, is_emptied: false, is_pending: false }
     }
 
     /// A source that is on disk.
     pub(super) fn of(source: PersistedSource) -> Self {
         let PersistedSource { name, kind, copy_mode, past, .. } = source.clone();
-        Self { name, kind, copy_mode, at: Some(source), past, is_pending: true }
+        Self { name, kind, copy_mode, at: Some(source), past, is_emptied: false, is_pending: true }
     }
 
     /// Its position, if its engine was not received yet.
@@ -42,8 +45,9 @@ impl Persisted {
     }
 
     /// A batch is taken, which has a clear or has none.
-    pub(super) fn take(&mut self, rank: DpRank, is_cleared: bool, position: SourcePosition) {
-        let SourcePosition { cursor, main_group } = position;
+    pub(super) fn take(&mut self, rank: DpRank, is_cleared: bool, position: &SourcePosition) {
+        let SourcePosition { cursor, ref learned, .. } = *position;
+        self.is_emptied = false;
         let (name, copy_mode) = (&self.name, self.copy_mode);
         let at = self.at.get_or_insert_with(|| PersistedSource {
             name: name.clone(),
@@ -53,10 +57,11 @@ impl Persisted {
             has_lost: false,
             lacks_blocks: false,
             past: self.past.clone(),
-            main_group,
+            learned: Arc::clone(learned),
             ranks: Vec::new(),
         });
-        (at.cursor, at.main_group) = (cursor, main_group);
+        at.cursor = cursor;
+        at.learned.clone_from(learned);
         if !at.ranks.contains(&rank) {
             at.ranks.push(rank);
         }
@@ -80,6 +85,14 @@ impl Persisted {
 
     /// Events of its incarnation were lost for good.
     pub(super) const fn lose(&mut self) {
+        self.is_emptied = true;
+        if let Some(at) = &mut self.at {
+            at.has_lost = true;
+        }
+    }
+
+    /// It may hold less than was published.
+    pub(super) const fn doubt(&mut self) {
         if let Some(at) = &mut self.at {
             at.has_lost = true;
         }
@@ -108,6 +121,10 @@ impl Persisted {
 
     /// What is to be written.
     pub(super) fn change(&self) -> SourceChange<'_> {
-        self.at.as_ref().map_or(SourceChange::Forget(&self.name), SourceChange::Put)
+        match &self.at {
+            None => SourceChange::Forget(&self.name),
+            Some(at) if self.is_emptied => SourceChange::PutEmpty(at),
+            Some(at) => SourceChange::Put(at),
+        }
     }
 }

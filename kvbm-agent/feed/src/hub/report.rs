@@ -1,4 +1,4 @@
-use kvasir_engine::normalise::{DropKind, DropReason, Drops};
+use kvasir_engine::normalise::{DropKind, DropReason, Drops, StatedBlockSize};
 use kvasir_proto::types::{CopyMode, SourceStatus};
 use tokio::time::Instant;
 
@@ -15,10 +15,16 @@ pub struct SourceCounts {
     pub misplaced: u64,
     /// Block operations that never were for the index, by reason.
     pub drops: Drops,
+    /// Operations, events or blocks because of which the source may hold more than the agent publishes.
+    pub inexact: u64,
+    /// Operations, events or blocks because of which the source may hold less than the agent publishes.
+    pub doubtful: u64,
     /// Incarnations that have published something.
     pub incarnations: u64,
     /// Times that events were lost for good, and all that the source held was dropped.
     pub losses: u64,
+    /// Batches of topics that are not the source's.
+    pub other_topic: u64,
     /// Connections to it that were closed because it went beyond a limit of frames or messages.
     pub connections_cut: u64,
     /// Blocks whose time to live was over.
@@ -34,8 +40,10 @@ impl SourceCounts {
     #[must_use]
     pub fn not_taken(&self) -> u64 {
         let rejected = self.drops.iter().filter(|(reason, _)| reason.kind() == DropKind::Rejected);
+        // Most rejected operations are among those that make the source inexact.
         let own = self.refused.saturating_add(self.misplaced);
-        rejected.fold(own, |sum, (_, operations)| sum.saturating_add(operations))
+        let rejected = rejected.fold(0, |sum: u64, (_, operations)| sum.saturating_add(operations));
+        own.saturating_add(rejected.max(self.inexact))
     }
 }
 
@@ -58,10 +66,21 @@ pub struct SourceReport {
 pub(super) fn problem(counts: &SourceCounts, block_size: u32) -> Option<String> {
     let drops = &counts.drops;
     if let Some(stated) = drops.stated_block_size() {
+        let StatedBlockSize { tokens, medium } = stated;
         let dropped = drops.count(DropReason::BlockSize) + drops.count(DropReason::NumBlockTokens);
+        if !stated.is_of_device() {
+            let advice = stated.chunk_blocks(block_size).map_or_else(
+                || "the agent can read chunks of 2 to 256 blocks".to_owned(),
+                |blocks| format!("set connector-chunk {medium}={blocks}"),
+            );
+            return Some(format!(
+                "a connector announces chunks of {tokens} tokens on medium {medium:?}, the engine's blocks have \
+                 {block_size}: {dropped} block operations were dropped; {advice}, and keep block-size"
+            ));
+        }
         return Some(format!(
-            "the engine states {stated} tokens per block, the agent is configured for {block_size}: \
-             {dropped} block operations were dropped; configure both alike"
+            "the engine states {tokens} tokens per block on medium {medium:?}, the agent is configured for \
+             {block_size}: {dropped} block operations were dropped; configure both alike"
         ));
     }
     if drops.count(DropReason::UnchainedNames) > 0 {
@@ -70,6 +89,12 @@ pub(super) fn problem(counts: &SourceCounts, block_size: u32) -> Option<String> 
     let unreadable = drops.count(DropReason::Unreadable) + drops.count(DropReason::TokenCount);
     if unreadable > 0 {
         return Some(format!("{unreadable} block operations of the engine cannot be read"));
+    }
+    let unclear = counts.inexact.saturating_add(counts.doubtful);
+    if unclear > 0 {
+        return Some(format!(
+            "{unclear} block operations, events or blocks of the engine are not understood: see the warnings in the log"
+        ));
     }
     if counts.misplaced > 0 {
         let blocks = counts.misplaced;

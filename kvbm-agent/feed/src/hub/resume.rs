@@ -23,6 +23,7 @@ impl Sources {
         self.is_settled = is_settled;
         let positions = persisted.positions.into_iter();
         self.left.positions = positions.map(|source| (source.name.clone(), source)).collect();
+        self.left.names = persisted.names.into_iter().map(|at| (at.source, at.names)).collect();
         let Some(consolidator) = &mut self.consolidator else {
             return persisted.holdings.is_empty();
         };
@@ -91,7 +92,7 @@ impl Sources {
     /// Ends the restore after all configured sources were opened. Returns the removals to publish for `held` ranks, and the
     /// sources to forget.
     pub(super) fn begin(&mut self, held: Vec<DpRank>) -> (Gone, Vec<String>) {
-        let Left { positions, places } = mem::take(&mut self.left);
+        let Left { positions, places, .. } = mem::take(&mut self.left);
         let forgotten: Vec<String> = positions.into_keys().collect();
         if self.is_settled {
             return (Gone::default(), forgotten);

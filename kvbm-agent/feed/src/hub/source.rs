@@ -4,8 +4,12 @@ use super::persisted::Persisted;
 use super::report::SourceCounts;
 use crate::consolidate::{Consolidated, ConsolidatedSource, HoldingChange, Naming, SourceNumber};
 use crate::disk::{SourceKind, Verdict};
-use kvasir_proto::types::{CopyMode, DpRank, KvEvent, SourceState, SourceStatus};
-use std::collections::BTreeMap;
+use kvasir_proto::convert::KnownName;
+use kvasir_proto::types::{
+    CopyMode, DpRank, KvEvent, Reason, SourceState, SourceStatus, StateReason,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -57,9 +61,17 @@ pub(super) struct Source {
     pub(super) counts: SourceCounts,
     /// Operations that had not been taken when it held nothing last.
     pub(super) not_taken_before: u64,
+    /// Doubtful ones, likewise.
+    pub(super) doubtful_before: u64,
+    /// Why it is not exact, since it held nothing last.
+    pub(super) reasons: Vec<StateReason>,
+    /// Ranks that were not cleared since something was not taken, or was in doubt.
+    pub(super) uncleared: BTreeSet<DpRank>,
     pub(super) status: watch::Sender<SourceStatus<Instant>>,
     /// What is on disk of its position; none where nothing is, or where it ends with the agent.
     pub(super) persisted: Option<Persisted>,
+    /// What names meant to an earlier process, until it is asked for.
+    pub(super) names_left: Vec<KnownName>,
 }
 
 impl Source {
@@ -79,7 +91,41 @@ impl Source {
     /// How far it can be trusted: as it reports itself, and partial at best where blocks of it were not taken.
     pub(super) fn state(&self) -> SourceState {
         let state = self.status.borrow().state;
-        if self.lacks_blocks() { state.max(SourceState::Partial) } else { state }
+        // The reasons state whether it may hold less than indexes know.
+        let is_doubtful = self.counts.doubtful > self.doubtful_before;
+        let is_partial = is_doubtful || self.lacks_blocks();
+        state.max(if is_partial { SourceState::Partial } else { SourceState::Exact })
+    }
+
+    /// Why it is worse than exact, as far as that is known.
+    pub(super) fn reasons(&self) -> Vec<StateReason> {
+        let mut reasons = self.reasons.clone();
+        let refused = self.counts.refused.saturating_add(self.counts.misplaced);
+        if refused > 0 && self.lacks_blocks() {
+            let (reason, example, since) = (Reason::RefusedBlocks, "".into(), Duration::ZERO);
+            StateReason::note(&mut reasons, StateReason { reason, count: refused, example, since });
+        }
+        reasons
+    }
+
+    /// A rank was cleared. What was not taken, or is in doubt, does not matter any more once all ranks were cleared since.
+    pub(super) fn rank_cleared(&mut self, rank: DpRank) {
+        self.uncleared.remove(&rank);
+        if self.uncleared.is_empty() {
+            self.nothing_held();
+        }
+    }
+
+    /// It holds nothing.
+    pub(super) fn nothing_held(&mut self) {
+        self.not_taken_before = self.counts.not_taken();
+        self.doubtful_before = self.counts.doubtful;
+        self.reasons.clear();
+    }
+
+    /// Something was not taken, or is in doubt: any of its ranks may be concerned.
+    pub(super) fn doubt_ranks(&mut self) {
+        self.uncleared = self.ranks.keys().copied().collect();
     }
 
     /// As sources are consolidated.

@@ -9,9 +9,10 @@ use crate::consolidate::{
 use crate::disk::{NewIncarnation, PersistedSource, SourceChange, SourcePosition, Verdict};
 use crate::feed::FeedState;
 use crate::journal::AppendError;
+use kvasir_proto::convert::KnownName;
 use kvasir_proto::limits::{EVENT_BLOCKS_MAX, WORKER_RANKS_MAX};
-use kvasir_proto::types::{CopyMode, DpRank, KvEvent, SourceState, SourceStatus};
-use std::collections::BTreeMap;
+use kvasir_proto::types::{CopyMode, DpRank, KvEvent, SourceState, SourceStatus, StateReason};
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -86,6 +87,7 @@ impl Sources {
         self.opened += 1;
         let kind = resumption.kind();
         let persisted = self.take_position(&name, copy_mode, kind);
+        let names_left = self.left.names.remove(&name).filter(|_| persisted.is_some());
         let ranks: BTreeMap<DpRank, RankUse> = persisted
             .iter()
             .flat_map(|persisted| &persisted.ranks)
@@ -106,8 +108,12 @@ impl Sources {
             ranks,
             counts: SourceCounts::default(),
             not_taken_before: 0,
+            doubtful_before: 0,
+            reasons: Vec::new(),
+            uncleared: BTreeSet::new(),
             status: watch::Sender::new(SourceStatus::default()),
             persisted: persisted.map(Persisted::of).or(fresh),
+            names_left: names_left.unwrap_or_default(),
         };
         self.open.insert(number, source);
         self.take_holdings(number, resumption);
@@ -133,7 +139,7 @@ impl Sources {
         key: Key,
         rank: DpRank,
         events: Vec<KvEvent>,
-        position: Option<SourcePosition>,
+        position: Option<&SourcePosition>,
     ) -> Result<Outcome, HubError> {
         let read = self.source(key)?.consolidated(key.number);
         check_events(&events)?;
@@ -163,6 +169,12 @@ impl Sources {
         let id = used.batches;
         used.batches += 1;
         used.since_clear = true;
+        if is_cleared {
+            source.rank_cleared(rank);
+        }
+        if refused > 0 {
+            source.doubt_ranks();
+        }
         Ok(Outcome { id, refused, events, holdings })
     }
 
@@ -231,9 +243,19 @@ impl Sources {
 
     /// Blocks of a source were not taken.
     pub(super) fn lack(&mut self, key: Key) {
-        let source = self.source(key).ok();
-        if let Some(persisted) = source.and_then(|source| source.persisted.as_mut()) {
+        let Ok(source) = self.source(key) else { return };
+        source.doubt_ranks();
+        if let Some(persisted) = &mut source.persisted {
             persisted.lack();
+        }
+    }
+
+    /// A source may hold less than was published.
+    pub(super) fn doubt(&mut self, key: Key) {
+        let Ok(source) = self.source(key) else { return };
+        source.doubt_ranks();
+        if let Some(persisted) = &mut source.persisted {
+            persisted.doubt();
         }
     }
 
@@ -262,6 +284,11 @@ impl Sources {
         self.source(key).ok()?.persisted.as_ref()?.pending().cloned()
     }
 
+    /// Takes what names meant to an earlier process.
+    pub(super) fn take_names(&mut self, key: Key) -> Vec<KnownName> {
+        self.source(key).map(|source| mem::take(&mut source.names_left)).unwrap_or_default()
+    }
+
     /// The state that a source reports, with what is known from before.
     pub(super) fn state(&mut self, key: Key, state: SourceState) -> SourceState {
         let persisted = self.source(key).ok().and_then(|source| source.persisted.as_ref());
@@ -270,7 +297,7 @@ impl Sources {
 
     fn clear(&mut self, key: Key) -> Result<Vec<Released>, HubError> {
         let source = self.source(key)?;
-        source.not_taken_before = source.counts.not_taken();
+        source.nothing_held();
         let used = source.ranks.iter_mut();
         let used = used.filter_map(|(rank, at)| mem::take(&mut at.since_clear).then_some(*rank));
         let ranks: Vec<DpRank> = used.collect();
@@ -304,6 +331,13 @@ impl Sources {
         Ok(())
     }
 
+    /// Notes a reason why a source is not exact.
+    pub(super) fn note_reason(&mut self, key: Key, seen: StateReason) {
+        if let Ok(source) = self.source(key) {
+            StateReason::note(&mut source.reasons, seen);
+        }
+    }
+
     pub(super) fn counts(&mut self, key: Key) -> Result<&mut SourceCounts, HubError> {
         Ok(&mut self.source(key)?.counts)
     }
@@ -320,6 +354,9 @@ impl Sources {
         let mut feed_state = FeedState::OWN;
         for source in self.open.values() {
             feed_state.state = feed_state.state.max(source.state());
+            for seen in source.reasons() {
+                StateReason::note(&mut feed_state.reasons, seen);
+            }
             let status = source.status.borrow();
             feed_state.connected &= status.connected;
             let times = [feed_state.verified_at, status.verified_at].into_iter().flatten();

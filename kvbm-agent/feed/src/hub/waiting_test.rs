@@ -58,6 +58,7 @@ fn changes<'a>(
                     rank.extend(names.iter().map(|name| Change::Gone(*name, *tier)));
                 }
                 KvEvent::Cleared => rank.push(Change::Cleared),
+                KvEvent::ClearedTier(_) => panic!("not drawn"),
             }
         }
     }

@@ -71,7 +71,7 @@ impl Batch {
             KvEvent::StoredNames { names, .. }
             | KvEvent::Removed { names, .. }
             | KvEvent::Gone { names, .. } => names.capacity() * NAME_WIRE_BYTES,
-            KvEvent::Cleared => 0,
+            KvEvent::Cleared | KvEvent::ClearedTier(_) => 0,
         });
         SHARED_BYTES + size_of::<Self>() + size_of_val(&*self.events) + lists.sum::<usize>()
     }
@@ -84,7 +84,7 @@ fn wire_bytes(events: &[KvEvent]) -> usize {
 /// Bytes of an event on the wire, at most.
 pub(super) fn event_bytes(event: &KvEvent) -> usize {
     match event {
-        KvEvent::Cleared => EVENT_OVERHEAD_BYTES,
+        KvEvent::Cleared | KvEvent::ClearedTier(_) => EVENT_OVERHEAD_BYTES,
         KvEvent::Stored { .. }
         | KvEvent::StoredNames { .. }
         | KvEvent::Removed { .. }
@@ -99,6 +99,7 @@ pub(super) const fn block_bytes(event: &KvEvent) -> usize {
         KvEvent::StoredNames { .. }
         | KvEvent::Removed { .. }
         | KvEvent::Gone { .. }
-        | KvEvent::Cleared => NAME_WIRE_BYTES,
+        | KvEvent::Cleared
+        | KvEvent::ClearedTier(_) => NAME_WIRE_BYTES,
     }
 }

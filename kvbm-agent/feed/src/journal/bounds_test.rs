@@ -197,8 +197,11 @@ fn many_copies_are_counted() {
         assert_eq!(copies(&mut journal), expected);
     }
     assert_eq!(journal.status().held_blocks, 0);
-    // New content under the name has none of the old copies.
+    // New content under a name that is held is one more copy; under a name that is gone it has none of the old copies.
     journal.append(0, vec![stored(None, [1]); 300]).expect("a batch");
+    journal.append(0, vec![stored(Some(5), [1])]).expect("a batch");
+    assert_eq!(copies(&mut journal), 301);
+    journal.append(0, vec![removed([1]); 301]).expect("a batch");
     journal.append(0, vec![stored(Some(5), [1])]).expect("a batch");
     assert_eq!(copies(&mut journal), 1);
     journal.append(0, vec![removed([1])]).expect("a batch");

@@ -129,6 +129,7 @@ impl Inventory {
                 }
             }
             KvEvent::Cleared => self.clear(rank),
+            KvEvent::ClearedTier(tier) => self.clear_tier(rank, *tier),
         }
     }
 
@@ -205,18 +206,13 @@ impl Inventory {
         let Some(rank) = self.ranks.get_mut(&number) else { return };
         let Some(&record) = rank.names.at(slot) else { return };
         let before = Entry::of(&record);
-        let (parent, local) = (record.parent(), record.local());
-        let same = place.local.is_none() || (parent, local) == (place.parent, place.local);
-        if !same {
-            if local.is_some() {
-                // The name means another block now: the block that it meant before is gone.
-                for tier in Tier::ALL {
-                    rank.names.set_copies(slot, tier, 0);
-                }
-            }
-            if let Some(record) = rank.names.at_mut(slot) {
-                record.link(place.parent, place.local);
-            }
+        let local = record.local();
+        // A store that contradicts what the name means is a copy of the block that is held, as in the index.
+        if local.is_none()
+            && place.local.is_some()
+            && let Some(record) = rank.names.at_mut(slot)
+        {
+            record.link(place.parent, place.local);
         }
         let Some(record) = rank.names.at(slot) else { return };
         let copies = rank.names.copies(record, place.tier);
@@ -276,6 +272,16 @@ impl Inventory {
         let Some(rank) = self.ranks.remove(&number) else { return };
         self.held_blocks -= rank.names.len();
         self.abort(DumpAbort::Cleared);
+    }
+
+    fn clear_tier(&mut self, number: DpRank, tier: Tier) {
+        let Some(rank) = self.ranks.get(&number) else { return };
+        let records = (0..rank.names.len()).filter_map(|slot| rank.names.at(slot));
+        let held = records.filter(|record| rank.names.copies(record, tier) > 0);
+        let names: Vec<BlockName> = held.map(Record::name).collect();
+        for name in names {
+            self.remove(number, name, tier, true);
+        }
     }
 
     /// Notes that a record changes that the dump under way has read.

@@ -74,6 +74,12 @@ impl Model {
                 }
             }
             KvEvent::Cleared => self.held.retain(|(of, _), _| *of != rank),
+            KvEvent::ClearedTier(tier) => {
+                let names = self.held.keys().filter(|(of, _)| *of == rank);
+                for name in names.copied().collect::<Vec<_>>() {
+                    self.remove_all(name, *tier);
+                }
+            }
         }
     }
 
@@ -86,8 +92,9 @@ impl Model {
         let new = HeldBlock { name: key.1, parent, local: Some(local), copies: [0; 3] };
         match self.held.get_mut(&key) {
             Some(held) if held.local.is_none() => (held.parent, held.local) = (parent, Some(local)),
-            Some(held) if (held.parent, held.local) == (parent, Some(local)) => {}
-            _ => drop(self.held.insert(key, new)),
+            // What a name means stays.
+            Some(_) => {}
+            None => drop(self.held.insert(key, new)),
         }
     }
 

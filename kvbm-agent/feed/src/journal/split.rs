@@ -95,6 +95,6 @@ fn cut(event: &mut KvEvent, fit: usize) -> Option<KvEvent> {
             names.shrink_to_fit();
             Some(KvEvent::Gone { tier: *tier, names: rest })
         }
-        KvEvent::Cleared => None,
+        KvEvent::Cleared | KvEvent::ClearedTier(_) => None,
     }
 }

@@ -5,7 +5,7 @@ use crate::feed::{Feed, new_incarnation};
 use crate::journal::RangeError;
 use crate::pause::Pauses;
 use kvasir_proto::convert::{Hello, Registration};
-use kvasir_proto::types::{Incarnation, SourceState};
+use kvasir_proto::types::Incarnation;
 use kvasir_tls::Dialer;
 use std::mem;
 use std::sync::Arc;
@@ -151,8 +151,8 @@ struct Position {
     next: Option<u64>,
     /// When the oldest batch under way was sent, or the last answer came.
     since: Instant,
-    /// How far the source can be trusted, as far as heartbeats were hurried for it.
-    state: SourceState,
+    /// Changes of the source's state and reasons for which heartbeats were hurried.
+    changes: u64,
     /// A heartbeat is due.
     owes_heartbeat: bool,
 }
@@ -193,9 +193,9 @@ impl Runner {
         };
         self.accepted(incarnation, uplink.applied());
         let next = uplink.applied().map_or(Some(first), |applied| applied.checked_add(1));
-        let state = news.borrow_and_update().state;
+        let changes = news.borrow_and_update().changes;
         let mut position =
-            Position { incarnation, next, since: Instant::now(), state, owes_heartbeat: true };
+            Position { incarnation, next, since: Instant::now(), changes, owes_heartbeat: true };
         let mut heartbeats = interval(self.config.heartbeat_interval);
         heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -219,8 +219,8 @@ impl Runner {
                 }
                 // The source outlives its uplinks.
                 _known = news.changed() => {
-                    let state = news.borrow_and_update().state;
-                    position.owes_heartbeat |= mem::replace(&mut position.state, state) != state;
+                    let changes = news.borrow_and_update().changes;
+                    position.owes_heartbeat |= mem::replace(&mut position.changes, changes) != changes;
                 }
                 _ = heartbeats.tick() => position.owes_heartbeat = true,
                 () = self.stop.cancelled(), if !stopping => {}

@@ -30,6 +30,10 @@ pub(super) struct AgentConfig {
     pub(super) capture_telemetry: bool,
 }
 
+/// The system's library of which NIXL's wheel brings a copy under another name; it comes with the system's RDMA libraries. UCX
+/// loads both copies. It is loaded first, by itself, so that its initialisers call its own functions (D150).
+const SYSTEM_LIBRARY: &str = "libnl-route-3.so.200";
+
 /// Declares the table of functions, and how it is filled.
 macro_rules! calls {
     ($($name:ident: $symbol:literal ($($argument:ty),*);)*) => {
@@ -105,6 +109,10 @@ impl Library {
     /// [`NixlError::Library`] if it is not there, or is another library.
     pub fn load(path: &Path) -> Result<Self, NixlError> {
         let refused = |why: String| NixlError::Library { path: path.to_owned(), why };
+        // SAFETY: its initialisers run, as they would when UCX loads it.
+        let system = unsafe { Loaded::new(SYSTEM_LIBRARY) };
+        // Never unloaded. Many machines have none.
+        let _stays_loaded = system.map(ManuallyDrop::new);
         // SAFETY: loading it runs its initialisers, which is what it is for; the operator names the file.
         let library = unsafe { Loaded::new(path) }.map_err(|error| refused(error.to_string()))?;
         Ok(Self(Arc::new(Calls::of(library).map_err(refused)?)))

@@ -7,6 +7,7 @@
     reason = "tests, which may fail"
 )]
 
+mod ending;
 mod found;
 
 use found::library;

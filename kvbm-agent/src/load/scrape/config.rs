@@ -1,28 +1,9 @@
-use super::target::Target;
 use crate::load::LoadError;
-use std::fmt;
+use kvasir_engine::scrape::{ScrapedEngine, Target};
 use std::time::Duration;
 
 /// Least interval and timeout that may be configured.
 const TIME_MIN: Duration = Duration::from_millis(10);
-
-/// The engine whose metric names are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ScrapedEngine {
-    /// vLLM: `vllm:…`, ranks by label `engine`.
-    Vllm,
-    /// SGLang (with `--enable-metrics`): `sglang:…`, ranks by label `dp_rank`.
-    Sglang,
-}
-
-impl fmt::Display for ScrapedEngine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Vllm => "vLLM",
-            Self::Sglang => "SGLang",
-        })
-    }
-}
 
 /// An engine's metrics, and how they are read.
 #[derive(Debug, Clone, PartialEq, Eq)]

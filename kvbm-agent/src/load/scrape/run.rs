@@ -1,7 +1,6 @@
-use super::fetch::fetch;
-use super::target::Target;
 use super::{ScrapeConfig, ScrapeError, read_metrics};
 use crate::load::{LoadBoard, LoadError};
+use kvasir_engine::scrape::{Target, fetch};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::select;

@@ -20,10 +20,16 @@ pub enum RawEvent<'a> {
     Stored(Box<RawStored<'a>>),
     /// `BlockRemoved`.
     Removed(RawRemoved<'a>),
-    /// `AllBlocksCleared`.
-    Cleared,
-    /// An event of a kind that is not known here.
-    Unknown,
+    /// `AllBlocksCleared`, or `TierBlocksCleared`, with the place that it states: none for all places.
+    Cleared(Place<'a>),
+    /// `BlockTransferred`: blocks that moved to another medium.
+    Moved(RawMoved<'a>),
+    /// An event of a kind that is not known here, by its name.
+    Unknown(&'a str),
+    /// A stored or removed object of a store whose key contains no block hash.
+    Unnamed,
+    /// A stored object that is a part of a block: another object completes the block.
+    Component,
     /// An event of a known kind, or none, that cannot be read. The others of its batch are.
     Unreadable(Unreadable),
 }
@@ -58,6 +64,19 @@ pub struct RawStored<'a> {
     pub extra_keys: Option<PerBlock<'a>>,
     /// `block_mm_infos`: multimodal content, stated explicitly.
     pub multimodal: Option<PerBlock<'a>>,
+    /// `lookahead_token_ids`: the tokens after each block that its hash covers, too.
+    pub look_ahead: Option<Vec<LookAhead>>,
+    /// Fields after the tag, where the event is an array: shows the engine's release.
+    pub slots: Option<usize>,
+}
+
+/// The tokens after a block that its hash covers, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LookAhead {
+    /// The next token.
+    Token(u32),
+    /// Anything else: several tokens, none, or a token beyond 32 bits.
+    Other,
 }
 
 /// `BlockRemoved`: one copy less of each name.
@@ -71,6 +90,19 @@ pub struct RawRemoved<'a> {
     pub place: Place<'a>,
     /// `remaining_copy_counts`: copies of each name that remain, where the engine states them.
     pub remaining: Option<Vec<u32>>,
+}
+
+/// `BlockTransferred`: one copy of each name moved.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RawMoved<'a> {
+    /// The engine's hashes, at most [`EVENT_BLOCKS_MAX`].
+    ///
+    /// [`EVENT_BLOCKS_MAX`]: kvasir_proto::limits::EVENT_BLOCKS_MAX
+    pub names: Vec<BlockName>,
+    /// Where the blocks lie now.
+    pub place: Place<'a>,
+    /// Medium on which the blocks were before.
+    pub from: Option<&'a str>,
 }
 
 /// Where an event's blocks lie.
@@ -91,6 +123,9 @@ pub struct Place<'a> {
 pub enum RawTokens {
     /// Token ids as little-endian u32: the bytes that are hashed.
     Ids(Vec<u8>),
+    /// Token ids of which at least one is beyond 32 bits, as little-endian u64: SGLang puts numbers of 62 bits in the
+    /// place of an image's tokens.
+    Wide(Vec<u8>),
     /// Pairs of tokens, as SGLang sends them with EAGLE.
     Pairs,
 }
@@ -111,8 +146,8 @@ pub enum ExtraKey<'a> {
     Text(&'a str),
     /// A bare integer, by bit pattern.
     Number(u64),
-    /// Multimodal content, by identifier.
-    Item(&'a str),
+    /// Multimodal content, by identifier, with the offset of its first token in the block.
+    Item(&'a str, i64),
     /// Multimodal content, by hash.
     ItemHash(u64),
     /// Anything else.

@@ -67,17 +67,19 @@ fn extra_key<'a>(reader: &mut Reader<'a>) -> Result<ExtraKey<'a>, DecodeError> {
         // (identifier, offset)
         Value::Array(2) => {
             let identifier = reader.value()?;
-            if identifier.members() == 0 && reader.value()?.bits().is_some() {
-                text_key(identifier, ExtraKey::Item)
-            } else {
-                ExtraKey::Unknown
+            let offset = if identifier.members() == 0 { reader.value()?.bits() } else { None };
+            match offset {
+                Some(offset) => {
+                    text_key(identifier, |text| ExtraKey::Item(text, offset.cast_signed()))
+                }
+                None => ExtraKey::Unknown,
             }
         }
         _ => ExtraKey::Unknown,
     })
 }
 
-fn text_key<'a>(value: Value<'a>, key: fn(&'a str) -> ExtraKey<'a>) -> ExtraKey<'a> {
+fn text_key<'a>(value: Value<'a>, key: impl FnOnce(&'a str) -> ExtraKey<'a>) -> ExtraKey<'a> {
     text(value).ok().flatten().map_or(ExtraKey::Unknown, key)
 }
 
@@ -131,7 +133,7 @@ fn multimodal_object<'a>(reader: &mut Reader<'a>) -> Result<ExtraKey<'a>, Decode
             let value = ahead.value()?;
             found = match value.bits() {
                 Some(hash) => ExtraKey::ItemHash(hash),
-                None => text_key(value, ExtraKey::Item),
+                None => text_key(value, |identifier| ExtraKey::Item(identifier, 0)),
             };
         }
     }

@@ -2,14 +2,16 @@
 
 use super::error::DecodeError;
 use super::event::{
-    Fault, PerBlock, Place, RawEvent, RawRemoved, RawStored, RawTokens, Unreadable,
+    Fault, LookAhead, PerBlock, Place, RawEvent, RawMoved, RawRemoved, RawStored, RawTokens,
+    Unreadable,
 };
 use super::extra::{extra_keys, multimodal, per_block};
-use super::layout::{Dialect, Field, REMOVED_SLOTS, STORED_SLOTS, TAG, Tag};
+use super::layout::{Dialect, Field, TAG, Tag};
+use super::object_key::name_in_key;
 use super::reader::{Reader, Value};
 use super::values::{
-    FieldError, key, length, local_hashes, name, num_block_tokens, remaining_copies, text, tokens,
-    unsigned,
+    FieldError, key, length, local_hashes, look_ahead, name, num_block_tokens, remaining_copies,
+    text, tokens, unsigned,
 };
 use kvasir_proto::limits::EVENT_BLOCKS_MAX;
 use kvasir_proto::types::{BlockName, EngineKind, LocalHash};
@@ -36,23 +38,19 @@ fn array_event<'a>(
     };
     let tag = reader.value()?;
     reader.skip_many(tag.members())?;
-    let (tag, fields) = match Tag::of(tag, Dialect::Engine) {
-        None => {
-            reader.skip_many(slots)?;
-            return Ok(untagged(Fault::Type));
-        }
-        Some(tag @ Tag::Stored) => (tag, STORED_SLOTS.as_slice()),
-        Some(tag @ Tag::Removed) => (tag, REMOVED_SLOTS.as_slice()),
-        Some(tag @ (Tag::Cleared | Tag::Unknown)) => (tag, [].as_slice()),
+    let Some((tag, kind)) = Tag::of(tag, Dialect::Engine) else {
+        reader.skip_many(slots)?;
+        return Ok(untagged(Fault::Type));
     };
-    let mut draft = Draft::new(engine);
+    let fields = tag.slots();
+    let mut draft = Draft { slots: Some(slots), ..Draft::new(engine) };
     for slot in 0..slots {
         match fields.get(slot).copied().flatten() {
             Some(field) => draft.read(field, reader)?,
             None => reader.skip()?,
         }
     }
-    Ok(draft.finish(tag))
+    Ok(draft.finish(tag, kind))
 }
 
 fn map_event<'a>(
@@ -60,14 +58,15 @@ fn map_event<'a>(
     entries: usize,
     engine: EngineKind,
 ) -> Result<RawEvent<'a>, DecodeError> {
-    let (tag, dialect) = match map_tag(*reader, entries)? {
-        Ok(tagged @ (Tag::Stored | Tag::Removed, _)) => tagged,
-        other => {
+    let (tag, kind, dialect) = match map_tag(*reader, entries)? {
+        Ok((Tag::Unknown, kind, _)) => {
             reader.skip_many(entries * 2)?;
-            return Ok(match other {
-                Ok((tag, _)) => Draft::new(engine).finish(tag),
-                Err(fault) => untagged(fault),
-            });
+            return Ok(RawEvent::Unknown(kind));
+        }
+        Ok(tagged) => tagged,
+        Err(fault) => {
+            reader.skip_many(entries * 2)?;
+            return Ok(untagged(fault));
         }
     };
     let mut draft = Draft::new(engine);
@@ -81,21 +80,22 @@ fn map_event<'a>(
             None => reader.skip()?,
         }
     }
-    Ok(draft.finish(tag))
+    Ok(draft.finish(tag, kind))
 }
 
 /// Looks for the tag, which engines send first but need not.
-fn map_tag(
-    mut reader: Reader<'_>,
+fn map_tag<'a>(
+    mut reader: Reader<'a>,
     entries: usize,
-) -> Result<Result<(Tag, Dialect), Fault>, DecodeError> {
+) -> Result<Result<(Tag, &'a str, Dialect), Fault>, DecodeError> {
     let mut tagged = Err(Fault::Missing);
     for _ in 0..entries {
         let dialect = Dialect::of_tag(key(&mut reader)?);
         let mut ahead = reader;
         reader.skip()?;
         let Some(dialect) = dialect else { continue };
-        tagged = Tag::of(ahead.value()?, dialect).map(|tag| (tag, dialect)).ok_or(Fault::Type);
+        let tag = Tag::of(ahead.value()?, dialect);
+        tagged = tag.map(|(tag, kind)| (tag, kind, dialect)).ok_or(Fault::Type);
         if dialect == Dialect::Engine {
             break;
         }
@@ -110,6 +110,8 @@ const fn untagged(fault: Fault) -> RawEvent<'static> {
 /// An event while its fields are read.
 struct Draft<'a> {
     engine: EngineKind,
+    /// Fields after the tag, where they are known by position.
+    slots: Option<usize>,
     names: Option<Vec<BlockName>>,
     /// Length of the list of names, known even where a name is at fault.
     operations: Option<usize>,
@@ -125,6 +127,10 @@ struct Draft<'a> {
     extra_keys: Option<PerBlock<'a>>,
     multimodal: Option<PerBlock<'a>>,
     remaining: Option<Vec<u32>>,
+    look_ahead: Option<Vec<LookAhead>>,
+    /// Medium that blocks left.
+    from: Option<&'a str>,
+    object_key: Option<&'a str>,
     /// The first field at fault.
     fault: Option<(Field, Fault)>,
 }
@@ -133,6 +139,7 @@ impl<'a> Draft<'a> {
     const fn new(engine: EngineKind) -> Self {
         Self {
             engine,
+            slots: None,
             names: None,
             operations: None,
             parent: None,
@@ -147,6 +154,9 @@ impl<'a> Draft<'a> {
             extra_keys: None,
             multimodal: None,
             remaining: None,
+            look_ahead: None,
+            from: None,
+            object_key: None,
             fault: None,
         }
     }
@@ -204,6 +214,9 @@ impl<'a> Draft<'a> {
             Field::ExtraKeys => self.extra_keys = per_block(reader, extra_keys)?,
             Field::Multimodal => self.multimodal = per_block(reader, multimodal)?,
             Field::RemainingCopies => self.remaining = remaining_copies(reader)?,
+            Field::LookAhead => self.look_ahead = look_ahead(reader)?,
+            Field::From => self.from = text(reader.value()?)?,
+            Field::ObjectKey => self.object_key = text(reader.value()?)?,
         }
         Ok(())
     }
@@ -234,17 +247,44 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    fn finish(self, tag: Tag) -> RawEvent<'a> {
+    fn finish(mut self, tag: Tag, kind: &'a str) -> RawEvent<'a> {
         let operations = self.operations.unwrap_or(1);
+        if let Some(key) = self.object_key.filter(|_| operations == 0) {
+            match name_in_key(key, self.engine) {
+                Some(object) if object.is_keys_only && tag == Tag::Stored => {
+                    return RawEvent::Component;
+                }
+                Some(object) => self.names = Some(vec![object.name]),
+                None => return RawEvent::Unnamed,
+            }
+        }
         let event = match tag {
-            Tag::Unknown => Ok(RawEvent::Unknown),
-            Tag::Cleared => Ok(RawEvent::Cleared),
+            Tag::Unknown => Ok(RawEvent::Unknown(kind)),
+            Tag::Cleared | Tag::TierCleared => self.cleared(tag),
+            Tag::Moved => self.moved(),
             Tag::Stored => self.stored(),
             Tag::Removed => self.removed(),
         };
         event.unwrap_or_else(|(field, fault)| {
             RawEvent::Unreadable(Unreadable { field: field.name(), fault, operations })
         })
+    }
+
+    fn cleared(self, tag: Tag) -> Result<RawEvent<'a>, (Field, Fault)> {
+        self.fault.map_or(Ok(()), Err)?;
+        if tag == Tag::TierCleared && self.place.medium.is_none() {
+            return Err((Field::Medium, Fault::Missing));
+        }
+        Ok(RawEvent::Cleared(self.place))
+    }
+
+    fn moved(self) -> Result<RawEvent<'a>, (Field, Fault)> {
+        self.fault.map_or(Ok(()), Err)?;
+        let names = self.names.ok_or((Field::Names, Fault::Missing))?;
+        for (field, medium) in [(Field::From, self.from), (Field::Medium, self.place.medium)] {
+            medium.ok_or((field, Fault::Missing))?;
+        }
+        Ok(RawEvent::Moved(RawMoved { names, place: self.place, from: self.from }))
     }
 
     fn stored(self) -> Result<RawEvent<'a>, (Field, Fault)> {
@@ -262,6 +302,8 @@ impl<'a> Draft<'a> {
             cache_salt: self.cache_salt,
             extra_keys: self.extra_keys,
             multimodal: self.multimodal,
+            look_ahead: self.look_ahead,
+            slots: self.slots,
         })))
     }
 

@@ -22,11 +22,12 @@ pub(super) enum Dialect {
     ///   agreed when the source is registered, and the rank is the batch's. A publisher of several
     ///   tenants or backends cannot be one source.
     /// - `base_block_idx`: a position without its tokens places no block.
-    /// - `object_key`: an object of the store, not a block of a prompt.
     ///
     /// Where `token_ids` is nil, as from a store that retains none, no query matches by content: the
     /// names are held by name only, and count as a tier more of blocks that an engine announced
     /// under the same hashes to the same source.
+    ///
+    /// `object_key`, the name of an object of the store, is read for the hash in it where there are no hashes.
     Rfc1527,
 }
 
@@ -48,26 +49,47 @@ impl Dialect {
 pub(super) enum Tag {
     Stored,
     Removed,
+    /// All blocks, or those on one medium.
     Cleared,
+    /// The blocks on one medium, which must be stated.
+    TierCleared,
+    Moved,
     Unknown,
 }
 
 impl Tag {
-    /// The kind that a value names; none if it is no name at all.
-    pub(super) fn of(value: Value<'_>, dialect: Dialect) -> Option<Self> {
+    /// The kind that a value names, with that name; none if it is no name at all.
+    pub(super) fn of(value: Value<'_>, dialect: Dialect) -> Option<(Self, &str)> {
         let Value::Text(name) = value else {
             return None;
         };
-        Some(match (dialect, name) {
+        let tag = match (dialect, name) {
             (Dialect::Engine, b"BlockStored") | (Dialect::Rfc1527, b"stored") => Self::Stored,
             (Dialect::Engine, b"BlockRemoved") | (Dialect::Rfc1527, b"removed") => Self::Removed,
             (Dialect::Engine, b"AllBlocksCleared") | (Dialect::Rfc1527, b"cleared") => {
                 Self::Cleared
             }
+            (Dialect::Engine, b"TierBlocksCleared") => Self::TierCleared,
+            (Dialect::Engine, b"BlockTransferred") => Self::Moved,
             _ => Self::Unknown,
-        })
+        };
+        Some((tag, str::from_utf8(name).unwrap_or(UNREADABLE_KIND)))
+    }
+
+    /// Fields after the tag where an event is an array.
+    pub(super) const fn slots(self) -> &'static [Option<Field>] {
+        match self {
+            Self::Stored => &STORED_SLOTS,
+            Self::Removed => &REMOVED_SLOTS,
+            Self::Cleared | Self::TierCleared => &CLEARED_SLOTS,
+            Self::Moved => &MOVED_SLOTS,
+            Self::Unknown => &[],
+        }
     }
 }
+
+/// Stands for the name of a kind that is no text.
+const UNREADABLE_KIND: &str = "(no UTF-8)";
 
 /// A field that is read. All others are passed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,11 +110,14 @@ pub(super) enum Field {
     ExtraKeys,
     Multimodal,
     RemainingCopies,
+    LookAhead,
+    From,
+    ObjectKey,
 }
 
 /// Fields of `BlockStored` after its tag; none where a slot is passed over. Engines send the first
 /// so many.
-pub(super) const STORED_SLOTS: [Option<Field>; 12] = [
+const STORED_SLOTS: [Option<Field>; 12] = [
     Some(Field::Names),
     Some(Field::Parent),
     Some(Field::Tokens),
@@ -108,7 +133,7 @@ pub(super) const STORED_SLOTS: [Option<Field>; 12] = [
 ];
 
 /// Fields of `BlockRemoved` after its tag.
-pub(super) const REMOVED_SLOTS: [Option<Field>; 6] = [
+const REMOVED_SLOTS: [Option<Field>; 6] = [
     Some(Field::Names),
     Some(Field::Medium),
     Some(Field::Group),
@@ -116,6 +141,13 @@ pub(super) const REMOVED_SLOTS: [Option<Field>; 6] = [
     None,
     Some(Field::Locality),
 ];
+
+/// Fields of `AllBlocksCleared` after its tag, as ROCm's ATOM has them, and of `TierBlocksCleared`.
+const CLEARED_SLOTS: [Option<Field>; 1] = [Some(Field::Medium)];
+
+/// Fields of `BlockTransferred` after its tag, as ROCm's ATOM has them.
+const MOVED_SLOTS: [Option<Field>; 4] =
+    [Some(Field::Names), Some(Field::From), Some(Field::Medium), Some(Field::Group)];
 
 impl Field {
     pub(super) const fn name(self) -> &'static str {
@@ -136,6 +168,9 @@ impl Field {
             Self::ExtraKeys => "extra_keys",
             Self::Multimodal => "block_mm_infos",
             Self::RemainingCopies => "remaining_copy_counts",
+            Self::LookAhead => "lookahead_token_ids",
+            Self::From => "from_medium",
+            Self::ObjectKey => "object_key",
         }
     }
 
@@ -147,8 +182,32 @@ impl Field {
         engine: EngineKind,
     ) -> Option<Self> {
         match dialect {
-            Dialect::Engine => Self::of_engine_key(key, tag, engine),
+            Dialect::Engine => match tag {
+                Tag::Cleared | Tag::TierCleared => Self::of_clear_key(key),
+                Tag::Moved => Self::of_move_key(key),
+                Tag::Stored | Tag::Removed | Tag::Unknown => Self::of_engine_key(key, tag, engine),
+            },
             Dialect::Rfc1527 => Self::of_rfc_key(key, tag),
+        }
+    }
+
+    fn of_clear_key(key: &[u8]) -> Option<Self> {
+        match key {
+            b"medium" => Some(Self::Medium),
+            b"locality" => Some(Self::Locality),
+            b"group_idx" => Some(Self::Group),
+            _ => None,
+        }
+    }
+
+    fn of_move_key(key: &[u8]) -> Option<Self> {
+        match key {
+            b"block_hashes" => Some(Self::Names),
+            b"from" | b"from_medium" => Some(Self::From),
+            b"to" | b"to_medium" => Some(Self::Medium),
+            b"group_idx" => Some(Self::Group),
+            b"kv_cache_spec_kind" => Some(Self::Kind),
+            _ => None,
         }
     }
 
@@ -156,6 +215,7 @@ impl Field {
         let field = match key {
             b"seq_hashes" => Self::Names,
             b"medium" => Self::Medium,
+            b"object_key" => Self::ObjectKey,
             _ if tag == Tag::Removed => return None,
             b"parent_hash" => Self::Parent,
             b"token_ids" => Self::Tokens,
@@ -174,6 +234,7 @@ impl Field {
             b"locality" => Self::Locality,
             b"group_idx" => Self::Group,
             b"kv_cache_spec_kind" => Self::Kind,
+            b"object_key" => Self::ObjectKey,
             b"remaining_copy_counts" if tag == Tag::Removed => Self::RemainingCopies,
             _ if tag == Tag::Removed => return None,
             b"parent_block_hash" => Self::Parent,
@@ -187,6 +248,7 @@ impl Field {
             b"cache_salt" => Self::CacheSalt,
             b"extra_keys" => Self::ExtraKeys,
             b"block_mm_infos" => Self::Multimodal,
+            b"lookahead_token_ids" => Self::LookAhead,
             _ => return None,
         };
         Some(field)

@@ -7,8 +7,8 @@
 //! SGLang up to 0.5.19 (its 0.5.18 and 0.5.19 put a map with the salt where vLLM has the LoRA
 //! name). Maps: vLLM from 0.24, SGLang from 0.5.20, TensorRT-LLM and Dynamo's bridge; and of a
 //! custom engine with a key more, `local_hashes`, where it has hashed the tokens already (a Kvasir
-//! agent that publishes as an engine does). Keys come in any order. Unknown keys, slots and
-//! events are skipped.
+//! agent that publishes as an engine does). Keys come in any order. Unknown keys and slots are
+//! skipped; an event of an unknown kind is [`RawEvent::Unknown`].
 //!
 //! What a faulty or hostile peer can cause:
 //! - A field that cannot be read costs its event, which becomes [`RawEvent::Unreadable`]; the
@@ -32,12 +32,14 @@ mod extra;
 mod fields;
 mod layout;
 mod limits;
+mod object_key;
 mod reader;
 mod values;
 
 pub use error::DecodeError;
 pub use event::{
-    Batch, ExtraKey, Fault, PerBlock, Place, RawEvent, RawRemoved, RawStored, RawTokens, Unreadable,
+    Batch, ExtraKey, Fault, LookAhead, PerBlock, Place, RawEvent, RawMoved, RawRemoved, RawStored,
+    RawTokens, Unreadable,
 };
 
 pub use kvasir_proto::types::EngineKind;

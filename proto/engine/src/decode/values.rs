@@ -1,7 +1,7 @@
 //! Values of fields.
 
 use super::error::DecodeError;
-use super::event::{Fault, RawTokens};
+use super::event::{Fault, LookAhead, RawTokens};
 use super::limits::EVENT_TOKENS_MAX;
 use super::reader::{Reader, Value};
 use kvasir_proto::limits::EVENT_BLOCKS_MAX;
@@ -60,12 +60,17 @@ pub(super) fn name(value: Value<'_>, engine: EngineKind) -> Result<BlockName, Fa
             significant(bytes, 8, engine).iter().fold(0, |name, &byte| name << 8 | u64::from(byte)),
         ),
         Value::Text(digits) if digits.iter().all(u8::is_ascii_hexdigit) => {
-            let digits = significant(digits, 16, engine);
-            str::from_utf8(digits).ok().and_then(|digits| u64::from_str_radix(digits, 16).ok())
+            return hexadecimal(digits, engine).ok_or(Fault::Type);
         }
         _ => None,
     };
     name.map(BlockName).ok_or(Fault::Type)
+}
+
+/// A block hash in hexadecimal digits.
+pub(super) fn hexadecimal(digits: &[u8], engine: EngineKind) -> Option<BlockName> {
+    let digits = str::from_utf8(significant(digits, 16, engine)).ok()?;
+    u64::from_str_radix(digits, 16).ok().map(BlockName)
 }
 
 fn significant(bytes: &[u8], count: usize, engine: EngineKind) -> &[u8] {
@@ -104,10 +109,34 @@ pub(super) fn tokens(reader: &mut Reader<'_>) -> Result<RawTokens, FieldError> {
     debug_assert!(count <= reader.remaining(), "memory is bounded by the bytes received");
     let mut ids_le = vec![0; count * 4];
     let (places, _no_rest) = ids_le.as_chunks_mut();
-    if !reader.unsigned_32_le(places)? {
-        return Err(Fault::Type.into());
+    let start = *reader;
+    if reader.unsigned_32_le(places)? {
+        return Ok(RawTokens::Ids(ids_le));
     }
-    Ok(RawTokens::Ids(ids_le))
+    *reader = start;
+    let mut wide_le = Vec::with_capacity(count * 8);
+    for _ in 0..count {
+        wide_le.extend(unsigned(reader.value()?)?.to_le_bytes());
+    }
+    Ok(RawTokens::Wide(wide_le))
+}
+
+/// Tokens after the blocks, a list for each; nil for none.
+pub(super) fn look_ahead(reader: &mut Reader<'_>) -> Result<Option<Vec<LookAhead>>, FieldError> {
+    if is_nil(reader)? {
+        return Ok(None);
+    }
+    let count = length(reader, EVENT_BLOCKS_MAX, &mut None)?;
+    let mut all = Vec::with_capacity(count);
+    for _ in 0..count {
+        let mut ahead = *reader;
+        reader.skip()?;
+        let tokens = ahead.value()?;
+        let only = if tokens == Value::Array(1) { ahead.value()? } else { tokens };
+        let token = unsigned(only).ok().and_then(|token| u32::try_from(token).ok());
+        all.push(token.map_or(LookAhead::Other, LookAhead::Token));
+    }
+    Ok(Some(all))
 }
 
 /// Local hashes of the blocks, one each, by bit pattern; nil for none.

@@ -1,5 +1,8 @@
 use crate::{expiry::Expired, normalise::Drops, zmtp::Excess};
-use kvasir_proto::types::{BatchOutcome, Cursor, DpRank, KvEvent, SourceStatus};
+use kvasir_proto::types::{
+    BatchOutcome, Cursor, DpRank, KvEvent, Learned, NameChange, Reason, SourceStatus,
+};
+use std::sync::Arc;
 use tokio::time::Instant;
 
 /// What the index is to do for a source, in this order.
@@ -16,11 +19,15 @@ pub enum SourceCommand {
         /// What it announces of a store that workers share, in order; empty without a pool.
         pool_events: Vec<KvEvent>,
         /// Block operations of the batch that are in neither.
-        drops: Drops,
+        drops: Box<Drops>,
         /// Blocks in `events` that no query can match.
         unmatchable_blocks: u64,
-        /// The engine's main group, as far as it is known; [`run`](super::run) needs it again to resume.
-        main_group: Option<u32>,
+        /// Why the source is not exact after it: reasons with a count and the first example.
+        reasons: Vec<(Reason, u64, String)>,
+        /// New meanings of names, in order; [`run`](super::run) needs all meanings again to resume.
+        names: Vec<NameChange>,
+        /// What the engine has shown of itself, likewise.
+        learned: Arc<Learned>,
     },
     /// Apply what is in no batch: blocks whose time to live is over, see
     /// [`expiry`](crate::expiry). The cursor stays.
@@ -60,6 +67,8 @@ pub enum SourceCommand {
         /// How many since the last such command.
         connections: u64,
     },
+    /// The first attempt to connect has failed.
+    Unreachable,
     /// The source's status changed.
     Status(SourceStatus<Instant>),
 }

@@ -5,6 +5,7 @@ use crate::{
     zmtp::{Attach, Endpoint, Limits},
 };
 use bytes::Bytes;
+use kvasir_proto::types::{BlockName, DpRank, NameMeaning, SourceStatus};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::Semaphore;
 
@@ -28,7 +29,7 @@ pub struct LinkConfig {
     /// A round of replay fails if its next reply takes longer than this; for the first one,
     /// connecting included. [`REPLAY_REPLY_TIMEOUT`] is a good value.
     pub replay_reply_timeout: Duration,
-    /// Prefix of the topics wanted; empty for all.
+    /// Topics wanted: see [`takes_topic`](super::takes_topic).
     pub topic: Bytes,
     /// How batches are read.
     pub normaliser: NormaliserConfig,
@@ -36,6 +37,17 @@ pub struct LinkConfig {
     pub sequencing: SequencerConfig,
     /// Limits and times of the connections.
     pub zmtp: Limits,
+}
+
+/// Where a link goes on after a restart.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Resume {
+    /// The source's status, with the last batch that was applied.
+    pub status: SourceStatus,
+    /// What names of the blocks that it holds mean, as far as it must be known.
+    pub names: Vec<(DpRank, BlockName, NameMeaning)>,
+    /// Ranks that it feeds.
+    pub ranks: Vec<DpRank>,
 }
 
 /// What all links of a process share.

@@ -1,26 +1,25 @@
 use super::{
+    clears::Clears,
     command::SourceCommand,
-    config::{Common, LinkConfig, OUTBOX_BYTES_MAX, OUTBOX_COMMANDS_MAX},
+    config::{Common, LinkConfig, OUTBOX_BYTES_MAX, OUTBOX_COMMANDS_MAX, Resume},
     frames::{self, Payload},
     logs::Logs,
-    replay::{Replay, ReplayEvent, Target},
+    replay::{Replay, ReplayError, ReplayEvent, Target},
     reports::{Reports, Sums},
+    topic::Topics,
     unheard::Unheard,
 };
 use crate::{
     decode::decode,
-    expiry::{self, Expired, Expiry},
-    normalise::{Normalised, Normaliser},
-    sequence::{HeldBytes, HeldShare, Input, Received, Sequencer, SequencerConfig, Step},
+    expiry::{Expired, Expiry},
+    normalise::Normaliser,
+    sequence::{
+        HeldBytes, HeldShare, Input, REPLAY_REPLIES_MAX, Received, Sequencer, SequencerConfig, Step,
+    },
     zmtp::{Message, SubEvent, SubSocket},
 };
 use kvasir_proto::types::{BlockName, Cursor, KvEvent, SourceStatus};
-use std::{
-    collections::VecDeque,
-    future::pending,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{collections::VecDeque, convert::Infallible, future::pending, sync::Arc, time::Duration};
 use tokio::{
     sync::{Semaphore, mpsc},
     task::yield_now,
@@ -39,12 +38,12 @@ const AT_HAND_MAX: usize = 32;
 /// cursor.
 pub async fn run(
     config: LinkConfig,
-    resume: Option<SourceStatus>,
+    resume: Option<Resume>,
     commands: mpsc::Sender<SourceCommand>,
     common: Common,
     cancel: CancellationToken,
 ) {
-    let mut driver = Driver::new(config, resume.as_ref(), commands, common);
+    let mut driver = Driver::new(config, resume, commands, common);
     tokio::select! {
         () = cancel.cancelled() => {}
         _receiver_gone = driver.run() => {}
@@ -81,6 +80,7 @@ struct Driver {
     at_hand: usize,
     sequencer: Sequencer<Payload>,
     normaliser: Normaliser,
+    clears: Clears,
     expiry: Expiry,
     /// Of what lies in the pool.
     pool_expiry: Expiry,
@@ -91,13 +91,15 @@ struct Driver {
     sums: Sums,
     reports: Reports,
     unheard: Unheard,
+    was_connected: bool,
+    topics: Topics,
     log: Logs,
 }
 
 impl Driver {
     fn new(
         config: LinkConfig,
-        resume: Option<&SourceStatus>,
+        resume: Option<Resume>,
         commands: mpsc::Sender<SourceCommand>,
         Common { replay_permits, held, deadlines }: Common,
     ) -> Self {
@@ -105,8 +107,10 @@ impl Driver {
         let sequencing = SequencerConfig { replay, ..config.sequencing };
         let (attach, topic) = (config.attach.clone(), config.topic.clone());
         let mut normaliser = Normaliser::new(config.normaliser.clone());
-        if let Some(resume) = resume.filter(|at| at.applied.is_some()) {
-            normaliser.resume(resume.main_group);
+        let status = resume.as_ref().map(|resume| resume.status.clone());
+        let Resume { names, ranks, .. } = resume.unwrap_or_default();
+        if let Some(status) = status.as_ref().filter(|at| at.applied.is_some()) {
+            normaliser.resume((*status.learned).clone(), names);
         }
         Self {
             origin: Instant::now(),
@@ -115,8 +119,9 @@ impl Driver {
             replay_permits,
             held: HeldBytes::share(held),
             at_hand: AT_HAND_MAX,
-            sequencer: Sequencer::new(sequencing, resume, Duration::ZERO),
+            sequencer: Sequencer::new(sequencing, status.as_ref(), Duration::ZERO),
             normaliser,
+            clears: Clears::of(ranks),
             expiry: Expiry::new(HeldBytes::share(Arc::clone(&deadlines))),
             pool_expiry: Expiry::new(HeldBytes::share(deadlines)),
             commands,
@@ -125,17 +130,16 @@ impl Driver {
             sums: Sums::default(),
             reports: Reports::default(),
             unheard: Unheard::default(),
+            was_connected: false,
+            topics: Topics::new(config.topic.clone()),
             log: Logs::new(),
             config,
         }
     }
 
-    async fn run(&mut self) -> ReceiverGone {
+    async fn run(&mut self) -> Result<Infallible, ReceiverGone> {
         loop {
-            let done = match self.work().await {
-                Ok(done) => done,
-                Err(gone) => return gone,
-            };
+            let done = self.work().await?;
             if done
                 && self.at_hand > 0
                 && let Some(event) = self.socket.buffered()
@@ -145,18 +149,19 @@ impl Driver {
                 continue;
             }
             self.at_hand = AT_HAND_MAX;
-            if done && self.report().is_err() {
-                return ReceiverGone;
+            if done {
+                self.report()?;
             }
-            match self.wait(done).await {
-                Ok(event) => self.take(event),
-                Err(gone) => return gone,
-            }
+            let event = self.wait(done).await?;
+            self.take(event);
         }
     }
 
     /// Carries out steps until none is left, or the outbox is full: then `false`.
     async fn work(&mut self) -> Result<bool, ReceiverGone> {
+        if self.topics.take_mixed() {
+            self.drop_mixed()?;
+        }
         for turn in 1_usize.. {
             if self.outbox.len() >= OUTBOX_COMMANDS_MAX || self.outbox_bytes >= OUTBOX_BYTES_MAX {
                 return Ok(false);
@@ -181,6 +186,7 @@ impl Driver {
         let bytes = |expired: &Expired| expired.event.operations() * size_of::<BlockName>();
         let (command, bytes) = if let Some(own) = self.expiry.next(now) {
             let bytes = bytes(&own);
+            self.normaliser.expire(own.rank, &own.event);
             (SourceCommand::Expire(own), bytes)
         } else if let Some(of_pool) = self.pool_expiry.next(now) {
             let bytes = bytes(&of_pool);
@@ -240,10 +246,12 @@ impl Driver {
         match event {
             Event::Live(SubEvent::Connected) => {
                 self.unheard = Unheard::default();
+                self.was_connected = true;
                 self.input(Input::Connected);
             }
             Event::Live(SubEvent::Disconnected(error)) => {
                 self.sums.count_excess(error.excess());
+                self.sums.is_unreachable |= !self.was_connected;
                 self.log.disconnected(&error);
                 self.input(Input::Disconnected);
             }
@@ -260,6 +268,12 @@ impl Driver {
     }
 
     fn take_live(&mut self, message: &Message) {
+        let topic = frames::topic(message);
+        if !self.topics.admit_live(topic) {
+            // Its number is missing from the stream.
+            self.sums.other_topic += 1;
+            return;
+        }
         self.unheard.receive_live();
         match frames::live(message) {
             Ok(received) => {
@@ -274,6 +288,29 @@ impl Driver {
         }
     }
 
+    /// Drops what was taken from replays without topics before the socket showed a second topic.
+    fn drop_mixed(&mut self) -> Result<(), ReceiverGone> {
+        tracing::warn!(
+            "replayed batches may be another engine's, as they state no topic: all blocks are dropped"
+        );
+        self.topics.forget_taken();
+        self.expiry.clear();
+        self.pool_expiry.clear();
+        self.sequencer.content_lost();
+        self.send(SourceCommand::ClearLost, 0)
+    }
+
+    /// Whether a replayed batch is the engine's.
+    fn admit_replayed(&mut self, topic: &[u8]) -> Result<bool, ReplayError> {
+        if self.topics.admit_replayed(topic)? {
+            return Ok(true);
+        }
+        self.sums.other_topic += 1;
+        let Some(replay) = &mut self.replay else { return Ok(false) };
+        replay.others += 1;
+        if replay.others > REPLAY_REPLIES_MAX { Err(ReplayError::OtherTopics) } else { Ok(false) }
+    }
+
     /// Logs a batch that the sequencer is about to drop for its number.
     fn log_number(&mut self, received: &Received<Payload>) {
         if !self.sequencer.believes(received.sequence, received.incarnation) {
@@ -282,9 +319,19 @@ impl Driver {
     }
 
     fn take_reply(&mut self, event: ReplayEvent) {
-        let Some(round) = self.replay.as_ref().map(|replay| replay.round) else { return };
+        let Some(replay) = &self.replay else { return };
+        let (round, others) = (replay.round, replay.others);
+        let event = match event {
+            ReplayEvent::Batch { ref topic, .. } => match self.admit_replayed(topic) {
+                Ok(true) => event,
+                Ok(false) => return,
+                Err(error) => ReplayEvent::Failed(error),
+            },
+            ReplayEvent::End if others > 0 => ReplayEvent::Failed(ReplayError::OtherTopics),
+            ReplayEvent::End | ReplayEvent::Failed(_) => event,
+        };
         let input = match event {
-            ReplayEvent::Batch(received) => {
+            ReplayEvent::Batch { received, .. } => {
                 self.log_number(&received);
                 Input::ReplayReply { round, received }
             }
@@ -341,8 +388,13 @@ impl Driver {
                 );
                 SourceCommand::Expired
             }
-            Step::MarkSuspect => SourceCommand::MarkSuspect,
+            Step::MarkSuspect => {
+                self.clears.lose();
+                SourceCommand::MarkSuspect
+            }
             Step::ClearLost => {
+                self.clears.lose();
+                self.normaliser.forget_blocks();
                 self.expiry.clear();
                 self.pool_expiry.clear();
                 SourceCommand::ClearLost
@@ -354,7 +406,9 @@ impl Driver {
 
     /// Drops what was learned of the source: all that it stored goes, except what is in the pool.
     fn forget(&mut self) {
+        self.topics.forget_taken();
         self.normaliser.reset();
+        self.clears = Clears::default();
         self.expiry.clear();
     }
 
@@ -377,40 +431,36 @@ impl Driver {
         if payload.is_replayed {
             self.unheard.apply_replayed();
         }
-        let age = self.age(payload, batch.ts_bits);
+        let has_ttls = !self.config.normaliser.medium_ttls.is_empty();
+        let age = if has_ttls { payload.age(batch.ts_bits) } else { Duration::ZERO };
         let normalised = self.normaliser.normalise(batch);
-        if normalised.events.contains(&KvEvent::Cleared) {
+        let has_clear = normalised.events.contains(&KvEvent::Cleared);
+        if self.clears.note(normalised.rank, has_clear) {
             self.sequencer.content_cleared();
+        }
+        if let Some(unreadable) = normalised.first_unreadable {
+            self.log.unreadable(cursor.sequence, unreadable);
         }
         if normalised.is_lossy() {
             self.sequencer.content_lost();
         }
+        let reasons = normalised.reasons();
         let now = self.origin.elapsed();
-        let Normalised { rank, events, pool_events, drops, unmatchable_blocks, .. } = normalised;
-        self.expiry.note((rank, &events, &normalised.expiring), now, age);
+        self.expiry.note((normalised.rank, &normalised.events, &normalised.expiring), now, age);
         // A pool has one rank, whichever announces.
-        self.pool_expiry.note((0, &pool_events, &normalised.pool_expiring), now, age);
-        let main_group = self.normaliser.main_group();
+        self.pool_expiry.note((0, &normalised.pool_events, &normalised.pool_expiring), now, age);
         let command = SourceCommand::Apply {
             cursor,
-            rank,
-            events,
-            pool_events,
-            drops,
-            unmatchable_blocks,
-            main_group,
+            rank: normalised.rank,
+            events: normalised.events,
+            pool_events: normalised.pool_events,
+            drops: Box::new(normalised.drops),
+            unmatchable_blocks: normalised.unmatchable_blocks,
+            reasons,
+            names: normalised.name_changes,
+            learned: Arc::clone(self.normaliser.learned()),
         };
         self.send(command, payload.bytes.len())
-    }
-
-    /// How long ago a batch was published: a live batch is new, whatever the engine's clock shows.
-    #[expect(clippy::disallowed_methods, reason = "engines state the time of day")]
-    fn age(&self, payload: &Payload, ts_bits: u64) -> Duration {
-        if payload.is_replayed && !self.config.normaliser.medium_ttls.is_empty() {
-            expiry::age(ts_bits, SystemTime::now())
-        } else {
-            Duration::ZERO
-        }
     }
 
     /// Hands a command to the receiver, or to the outbox if it is not ready.
@@ -432,7 +482,8 @@ impl Driver {
     /// Sends what changed since the last report.
     fn report(&mut self) -> Result<(), ReceiverGone> {
         let status = self.sequencer.status().by_clock(|at| self.origin + at);
-        let status = SourceStatus { main_group: self.normaliser.main_group(), ..status };
+        let learned = Arc::clone(self.normaliser.learned());
+        let status = SourceStatus { learned, ..status };
         self.sums.counts = self.sequencer.counts();
         let commands = self.reports.next(status, self.sums, Instant::now());
         for command in commands.into_iter().flatten() {

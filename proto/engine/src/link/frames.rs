@@ -1,5 +1,6 @@
 use crate::{
     decode::timestamp_bits,
+    expiry,
     sequence::{Item, Received, stated_incarnation},
     zmtp::Message,
 };
@@ -8,6 +9,7 @@ use kvasir_proto::{
     limits::SEQUENCE_MAX,
     types::{Fingerprint, Incarnation},
 };
+use std::time::{Duration, SystemTime};
 
 /// The number that ends a replay. No batch has it.
 const END: u64 = u64::MAX;
@@ -23,6 +25,14 @@ pub(super) struct Payload {
     pub(super) is_replayed: bool,
     /// Bytes of the message it came in: its frames may share one allocation.
     message_bytes: usize,
+}
+
+impl Payload {
+    /// How long ago it was published: a live batch is new, whatever the engine's clock shows.
+    #[expect(clippy::disallowed_methods, reason = "engines state the time of day")]
+    pub(super) fn age(&self, ts_bits: u64) -> Duration {
+        if self.is_replayed { expiry::age(ts_bits, SystemTime::now()) } else { Duration::ZERO }
+    }
 }
 
 impl Item for Payload {
@@ -45,8 +55,17 @@ pub(super) enum Malformed {
 /// One message of a replay.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reply {
-    Batch(Received<Payload>),
+    Batch {
+        received: Received<Payload>,
+        /// Empty if the publisher leaves it out.
+        topic: Bytes,
+    },
     End,
+}
+
+/// The topic of a live message.
+pub(super) fn topic(message: &Message) -> &[u8] {
+    message.first().map_or(&[], |topic| topic)
 }
 
 /// Reads `[topic, sequence, payload]`.
@@ -68,7 +87,8 @@ pub(super) fn reply(message: &Message) -> Result<Reply, Malformed> {
     if numbered.0 == END && payload.is_empty() {
         return Ok(Reply::End);
     }
-    received(message, topic, numbered, payload, true).map(Reply::Batch)
+    let received = received(message, topic, numbered, payload, true)?;
+    Ok(Reply::Batch { received, topic: topic.clone() })
 }
 
 /// Requests all batches from `sequence` on.

@@ -31,7 +31,7 @@ fn live_messages() {
 #[test]
 fn replies_with_and_without_a_topic() {
     let read = |frames: &[&[u8]]| match reply(&message(frames)) {
-        Ok(Reply::Batch(received)) => Ok(Some((received.sequence, received.item.bytes))),
+        Ok(Reply::Batch { received, .. }) => Ok(Some((received.sequence, received.item.bytes))),
         Ok(Reply::End) => Ok(None),
         Err(malformed) => Err(malformed),
     };
@@ -53,7 +53,7 @@ fn replies_with_and_without_a_topic() {
 fn a_fingerprint_depends_on_the_payload_and_not_on_the_way_it_came() {
     let live = live(&message(&[b"topic", &seven(), b"x"])).unwrap().fingerprint;
     let replayed = |payload: &[u8]| match reply(&message(&[b"", &seven(), payload])) {
-        Ok(Reply::Batch(received)) => received.fingerprint,
+        Ok(Reply::Batch { received, .. }) => received.fingerprint,
         other => panic!("{other:?}"),
     };
     assert_eq!(live, replayed(b"x"));
@@ -81,7 +81,7 @@ fn a_sequence_frame_of_24_bytes_states_the_publishers_incarnation() {
         assert_eq!(read(&vec![1; bytes]), Err(Malformed::Sequence { bytes }));
     }
     let replayed = |frames: &[&[u8]]| match reply(&message(frames)) {
-        Ok(Reply::Batch(received)) => Ok((received.sequence, received.incarnation)),
+        Ok(Reply::Batch { received, .. }) => Ok((received.sequence, received.incarnation)),
         Ok(Reply::End) => Err(None),
         Err(malformed) => Err(Some(malformed)),
     };
@@ -109,7 +109,7 @@ fn a_topic_may_state_the_publishers_incarnation() {
         assert_eq!(read(nothing), None);
     }
     let replayed = reply(&message(&[b"", b"kv\0sgl-kv-epoch=replica-epoch-1", &seven(), b"x"]));
-    assert!(matches!(replayed, Ok(Reply::Batch(received)) if received.incarnation == life));
+    assert!(matches!(replayed, Ok(Reply::Batch { received, .. }) if received.incarnation == life));
     // Where both are there, the frame made for it counts.
     let both = live(&message(&[b"\0sgl-kv-epoch=replica-epoch-1", &seven_of(&[5; 16]), b"x"]));
     assert_eq!(both.unwrap().incarnation, stated_incarnation(&[5; 16]));

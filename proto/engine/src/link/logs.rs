@@ -1,7 +1,11 @@
 //! Log lines that an engine can cause, with a rate limit for each kind.
 
 use super::replay::ReplayError;
-use crate::{decode::DecodeError, throttle::Throttle, zmtp::LinkError};
+use crate::{
+    decode::{DecodeError, Unreadable},
+    throttle::Throttle,
+    zmtp::LinkError,
+};
 use std::{fmt::Display, time::Duration};
 use tokio::time::Instant;
 
@@ -12,6 +16,8 @@ pub(super) struct Logs {
     link: Throttle,
     replay: Throttle,
     content: Throttle,
+    /// Fields of unreadable events that have a line: as many as the decoder has names for.
+    unreadable: Vec<&'static str>,
 }
 
 impl Logs {
@@ -20,6 +26,7 @@ impl Logs {
             link: Throttle::every(INTERVAL),
             replay: Throttle::every(INTERVAL),
             content: Throttle::every(INTERVAL),
+            unreadable: Vec::new(),
         }
     }
 
@@ -54,6 +61,21 @@ impl Logs {
                 sequence,
                 num_suppressed,
                 "a batch is dropped: its number is too far beyond the one before, or beyond any engine's"
+            );
+        }
+    }
+
+    /// Once for each field.
+    pub(super) fn unreadable(&mut self, sequence: u64, unreadable: Unreadable) {
+        let Unreadable { field, fault, .. } = unreadable;
+        if !self.unreadable.contains(&field) {
+            self.unreadable.push(field);
+            let fault = fault.as_str();
+            tracing::warn!(
+                sequence,
+                field,
+                fault,
+                "event cannot be read: its blocks are not known"
             );
         }
     }

@@ -13,6 +13,7 @@
 //! **Accounting.** Each batch is one [`SourceCommand::Apply`] or counted in one
 //! [`SourceCommand::Outcome`]; batches that wait are in [`SourceStatus::buffered_batches`](kvasir_proto::types::SourceStatus::buffered_batches).
 
+mod clears;
 mod command;
 mod config;
 mod driver;
@@ -20,6 +21,7 @@ mod frames;
 mod logs;
 mod replay;
 mod reports;
+mod topic;
 mod unheard;
 
 #[cfg(test)]
@@ -27,7 +29,8 @@ mod frames_test;
 
 pub use command::{ReplayOutcome, SourceCommand};
 pub use config::{
-    Common, LinkConfig, OUTBOX_BYTES_MAX, OUTBOX_COMMANDS_MAX, REPLAY_REPLY_TIMEOUT,
+    Common, LinkConfig, OUTBOX_BYTES_MAX, OUTBOX_COMMANDS_MAX, REPLAY_REPLY_TIMEOUT, Resume,
     STATUS_INTERVAL,
 };
 pub use driver::run;
+pub use topic::{takes_topic, topics_overlap};

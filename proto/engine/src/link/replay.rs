@@ -6,6 +6,7 @@ use crate::{
     sequence::Received,
     zmtp::{DealerSocket, Endpoint, Excess, Limits, LinkError},
 };
+use bytes::Bytes;
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -23,6 +24,10 @@ pub(super) enum ReplayError {
     Link(#[from] LinkError),
     #[error("malformed reply: {0}")]
     Malformed(#[from] Malformed),
+    #[error("replies are of other topics: batches of this engine may be missing between them")]
+    OtherTopics,
+    #[error("replies state no topic, and the socket has several: they may be another engine's")]
+    NoTopic,
 }
 
 impl ReplayError {
@@ -30,7 +35,11 @@ impl ReplayError {
     pub(super) const fn excess(&self) -> Option<Excess> {
         match self {
             Self::Link(error) => error.excess(),
-            Self::NoPermit | Self::Timeout { .. } | Self::Malformed(_) => None,
+            Self::NoPermit
+            | Self::Timeout { .. }
+            | Self::Malformed(_)
+            | Self::OtherTopics
+            | Self::NoTopic => None,
         }
     }
 }
@@ -38,7 +47,7 @@ impl ReplayError {
 /// What a round of replay brings.
 #[derive(Debug)]
 pub(super) enum ReplayEvent {
-    Batch(Received<Payload>),
+    Batch { received: Received<Payload>, topic: Bytes },
     End,
     Failed(ReplayError),
 }
@@ -66,6 +75,8 @@ type Opening = Pin<Box<dyn Future<Output = Result<Open, ReplayError>> + Send>>;
 /// One round of replay, over a connection of its own.
 pub(super) struct Replay {
     pub(super) round: u64,
+    /// Replies that are of other topics.
+    pub(super) others: u64,
     stage: Stage,
 }
 
@@ -100,7 +111,7 @@ impl Replay {
                 connected.map_err(|_elapsed| ReplayError::Timeout { after: reply_timeout })??;
             Ok(Open { socket, deadline, reply_timeout, _permit: permit })
         };
-        Self { round, stage: Stage::Opening(Box::pin(opening)) }
+        Self { round, others: 0, stage: Stage::Opening(Box::pin(opening)) }
     }
 
     /// Starts the timeout of the next reply over: nobody was reading.
@@ -113,7 +124,7 @@ impl Replay {
     /// The next reply. Cancel-safe. Not to be called again after the end or a failure.
     pub(super) async fn next(&mut self) -> ReplayEvent {
         match self.advance().await {
-            Ok(Reply::Batch(received)) => ReplayEvent::Batch(received),
+            Ok(Reply::Batch { received, topic }) => ReplayEvent::Batch { received, topic },
             Ok(Reply::End) => ReplayEvent::End,
             Err(error) => ReplayEvent::Failed(error),
         }

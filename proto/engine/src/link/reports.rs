@@ -12,6 +12,10 @@ pub(super) struct Sums {
     pub(super) counts: OutcomeCounts,
     /// Batches that could not be read.
     pub(super) undecodable: u64,
+    /// Batches of other topics.
+    pub(super) other_topic: u64,
+    /// Whether the first attempt to connect has failed.
+    pub(super) is_unreachable: bool,
     pub(super) replays_completed: u64,
     pub(super) replays_failed: u64,
     pub(super) replays_cancelled: u64,
@@ -69,6 +73,7 @@ impl Reports {
             (BatchOutcome::Stale, sums.counts.stale - reported.stale),
             (BatchOutcome::Undecodable, sums.undecodable - last.undecodable),
             (BatchOutcome::Lost, sums.counts.lost - reported.lost),
+            (BatchOutcome::OtherTopic, sums.other_topic - last.other_topic),
         ];
         let outcomes = outcomes.into_iter().filter(|(_, batches)| *batches > 0);
         let replays = [
@@ -80,12 +85,14 @@ impl Reports {
         let excesses =
             sums.excesses.iter().zip(&last.excesses).map(|(now, reported)| now - reported);
         let excesses = Excess::ALL.into_iter().zip(excesses).filter(|(_, count)| *count > 0);
+        let is_unreachable = sums.is_unreachable && !last.is_unreachable;
         let commands = outcomes
             .map(|(outcome, batches)| SourceCommand::Outcome { outcome, batches })
             .chain(
                 excesses.map(|(excess, connections)| SourceCommand::Excess { excess, connections }),
             )
             .chain(replays.map(|(outcome, rounds)| SourceCommand::Replays { outcome, rounds }))
+            .chain(is_unreachable.then_some(SourceCommand::Unreachable))
             .chain([SourceCommand::Status(status.clone())])
             .collect();
         *self =

@@ -1,9 +1,9 @@
 use std::{fmt, iter::zip};
 
-/// Most distinct unknown media that are counted by value; further ones are in the total only.
-pub const UNKNOWN_MEDIA_MAX: usize = 16;
-/// Longest unknown medium that is counted by value.
-pub const UNKNOWN_MEDIUM_BYTES_MAX: usize = 64;
+/// Most distinct unknown media, and kinds of events, that are counted by value; further ones are in the total only.
+pub const UNKNOWN_VALUES_MAX: usize = 16;
+/// Longest unknown medium, or kind of event, that is counted by value.
+pub const UNKNOWN_VALUE_BYTES_MAX: usize = 64;
 
 /// Whether a dropped operation was irrelevant or wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,6 +80,14 @@ drop_reasons! {
     CopiesRemain = Ignored "copies_remain",
     /// The event is of a kind that is not known.
     UnknownEvent = Ignored "unknown_event",
+    /// The object is a part of a block; the block is counted with its other part.
+    Component = Ignored "component",
+    /// The key of a store's object contains no block hash.
+    UnnamedObject = Rejected "unnamed_object",
+    /// A connector's chunk states a parent that is not known, so its position in a prompt is not known.
+    UnknownParent = Ignored "unknown_parent",
+    /// A connector's chunk states no keys, at a source of which some prompts are salted.
+    KeysAbsent = Ignored "keys_absent",
     /// The event's block size is not the source's.
     BlockSize = Rejected "block_size",
     /// The event states another number of tokens for a block than its size.
@@ -106,8 +114,43 @@ const REASONS: usize = DropReason::ALL.len();
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Drops {
     counts: [u64; REASONS],
-    unknown_media: Vec<(Box<str>, u64)>,
-    stated_block_size: Option<u64>,
+    unknown_media: Values,
+    unknown_events: Values,
+    /// Events of unknown kinds, but for those that are known to change nothing.
+    unknown_event_count: u64,
+    stated_block_size: Option<StatedBlockSize>,
+}
+
+/// Tokens per block that an event states and that are not the source's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatedBlockSize {
+    /// The tokens.
+    pub tokens: u64,
+    /// The event's medium, as sent; "" for none.
+    pub medium: Box<str>,
+}
+
+/// Operations by a value that is not known: the first [`UNKNOWN_VALUES_MAX`] values.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Values(Vec<(Box<str>, u64)>);
+
+impl Values {
+    fn add(&mut self, value: &str, operations: u64) {
+        let known = self.0.iter_mut().find(|(known, _)| **known == *value);
+        if let Some((_, count)) = known {
+            *count = count.saturating_add(operations);
+        } else if self.0.len() < UNKNOWN_VALUES_MAX && value.len() <= UNKNOWN_VALUE_BYTES_MAX {
+            self.0.push((value.into(), operations));
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&str, u64)> + Clone + '_ {
+        self.0.iter().map(|(value, count)| (&**value, *count))
+    }
+
+    fn merge(&mut self, other: &Self) {
+        other.iter().for_each(|(value, count)| self.add(value, count));
+    }
 }
 
 impl Drops {
@@ -122,23 +165,19 @@ impl Drops {
     /// Counts operations on a medium that is not known.
     pub(super) fn add_unknown_medium(&mut self, medium: &str, operations: u64) {
         self.add(DropReason::UnknownMedium, operations);
-        self.add_medium(medium, operations);
+        self.unknown_media.add(medium, operations);
+    }
+
+    /// Counts an event of a kind that is not known.
+    pub(super) fn add_unknown_event(&mut self, kind: &str) {
+        self.add(DropReason::UnknownEvent, 1);
+        self.unknown_events.add(kind, 1);
+        self.unknown_event_count = self.unknown_event_count.saturating_add(1);
     }
 
     /// Notes tokens per block that are not the source's.
-    pub(super) fn note_block_size(&mut self, stated: u64) {
+    pub(super) fn note_block_size(&mut self, stated: StatedBlockSize) {
         self.stated_block_size = Some(stated);
-    }
-
-    fn add_medium(&mut self, medium: &str, operations: u64) {
-        let known = self.unknown_media.iter_mut().find(|(value, _)| **value == *medium);
-        if let Some((_, count)) = known {
-            *count = count.saturating_add(operations);
-        } else if self.unknown_media.len() < UNKNOWN_MEDIA_MAX
-            && medium.len() <= UNKNOWN_MEDIUM_BYTES_MAX
-        {
-            self.unknown_media.push((medium.into(), operations));
-        }
     }
 
     /// Operations dropped for one reason.
@@ -159,17 +198,29 @@ impl Drops {
         self.counts.iter().fold(0, |sum, &count| sum.saturating_add(count))
     }
 
-    /// Media that are not known, with their operations: the first [`UNKNOWN_MEDIA_MAX`], each of
-    /// at most [`UNKNOWN_MEDIUM_BYTES_MAX`].
+    /// Media that are not known, with their operations: the first [`UNKNOWN_VALUES_MAX`], each of
+    /// at most [`UNKNOWN_VALUE_BYTES_MAX`].
     pub fn unknown_media(&self) -> impl Iterator<Item = (&str, u64)> + '_ {
-        self.unknown_media.iter().map(|(medium, count)| (&**medium, *count))
+        self.unknown_media.iter()
+    }
+
+    /// Kinds of events that are not known, but for those that are known to change nothing, with the events: the first
+    /// [`UNKNOWN_VALUES_MAX`], each of at most [`UNKNOWN_VALUE_BYTES_MAX`].
+    pub fn unknown_events(&self) -> impl Iterator<Item = (&str, u64)> + Clone + '_ {
+        self.unknown_events.iter()
+    }
+
+    /// Events of kinds that are not known, but for those that are known to change nothing.
+    #[must_use]
+    pub const fn unknown_event_count(&self) -> u64 {
+        self.unknown_event_count
     }
 
     /// Tokens per block that the engine stated last where they were not the source's: what was dropped as
     /// [`DropReason::BlockSize`] or [`DropReason::NumBlockTokens`].
     #[must_use]
-    pub const fn stated_block_size(&self) -> Option<u64> {
-        self.stated_block_size
+    pub const fn stated_block_size(&self) -> Option<&StatedBlockSize> {
+        self.stated_block_size.as_ref()
     }
 
     /// Adds other, later counts to these.
@@ -177,9 +228,12 @@ impl Drops {
         for (count, more) in zip(&mut self.counts, other.counts) {
             *count = count.saturating_add(more);
         }
-        for (medium, count) in &other.unknown_media {
-            self.add_medium(medium, *count);
+        self.unknown_media.merge(&other.unknown_media);
+        self.unknown_events.merge(&other.unknown_events);
+        self.unknown_event_count =
+            self.unknown_event_count.saturating_add(other.unknown_event_count);
+        if other.stated_block_size.is_some() {
+            self.stated_block_size.clone_from(&other.stated_block_size);
         }
-        self.stated_block_size = other.stated_block_size.or(self.stated_block_size);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::normalise_test::*;
 use super::*;
+use crate::decode::{RawRemoved, RawStored};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -169,7 +170,7 @@ impl Index {
                         *copies = copies.saturating_sub(1);
                     }
                 }
-                KvEvent::Cleared => self.0.clear(),
+                KvEvent::Cleared | KvEvent::ClearedTier(_) => self.0.clear(),
                 KvEvent::StoredNames { .. } | KvEvent::Gone { .. } => {
                     panic!("not among the events: {event:?}")
                 }

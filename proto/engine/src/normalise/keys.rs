@@ -2,18 +2,29 @@
 //!
 //! Explicit keys come first. vLLM's `extra_keys` are untagged: per block a list of what went into
 //! its hash. The one item equal to the LoRA name (or number) is that; (identifier, offset) pairs
-//! are multimodal; the one string left on the first block of a prompt is the salt.
+//! are multimodal; the one string left on the first block of a prompt is the salt. A pair whose
+//! offset is at least the block size is content that begins with the next block: the hash of a
+//! look-ahead block covers its first token.
+//!
+//! vLLM 0.17.0 to 0.18.1 state bare identifiers in place of pairs. Their events are arrays of a
+//! certain length, which 0.19 shares. There, a string of another block than a prompt's first is an
+//! identifier, and so is a string of the first block that a later block repeats. A lone string of the
+//! first block that may be either is not understood. Once a source has stated a pair, it states no
+//! bare identifiers.
 
 use super::namespace::BlockNamespace;
 use crate::decode::{ExtraKey, PerBlock, RawStored};
 use kvasir_proto::hash::multimodal_hash;
-use kvasir_proto::types::BlockName;
+use kvasir_proto::types::{BlockName, ImageKeys, Learned};
 use std::collections::HashMap;
+
+/// Fields after the tag in the events of vLLM 0.17.0 to 0.19.1.
+const BARE_IDENTIFIER_SLOTS: usize = 8;
 
 /// LoRA adapter of an event.
 pub(super) struct Adapter<'a> {
     /// "" for none, and for one whose name is not known.
-    name: &'a str,
+    pub(super) name: &'a str,
     id: Option<u64>,
     /// Namespace of its unsalted blocks.
     pub(super) namespace: BlockNamespace,
@@ -32,11 +43,19 @@ impl<'a> Adapter<'a> {
         };
         Self { name: named.unwrap_or_default(), id, namespace }
     }
+
+    /// The adapter that had this number before another one got its name.
+    pub(super) fn replaced(self, number: u64) -> Self {
+        Self { namespace: BlockNamespace::of_unnamed_adapter(number), ..self }
+    }
 }
 
 /// Reads the keys of an event's blocks, one block after the other.
+#[expect(clippy::struct_excessive_bools, reason = "facts of an event, each read by itself")]
 pub(super) struct KeyReader<'e, 'a> {
     adapter: &'e Adapter<'a>,
+    /// Tokens per block.
+    block_size: i64,
     /// Salt stated explicitly, for all blocks.
     salt: Option<&'a str>,
     extra: BlockKeys<'e, 'a>,
@@ -45,23 +64,52 @@ pub(super) struct KeyReader<'e, 'a> {
     aligned: bool,
     /// Whether the next block is the first of a prompt.
     first: bool,
+    /// Whether the event may state bare identifiers.
+    may_be_bare: bool,
+    image_keys: ImageKeys,
+    has_salts: bool,
+    /// Multimodal content that begins right after the block: hashes, ascending.
+    next_multimodal: Vec<u64>,
 }
 
 impl<'e, 'a> KeyReader<'e, 'a> {
-    pub(super) fn new(stored: &'e RawStored<'a>, adapter: &'e Adapter<'a>) -> Self {
+    /// Reads the keys of an event of a source that states images so.
+    pub(super) fn new(
+        stored: &'e RawStored<'a>,
+        adapter: &'e Adapter<'a>,
+        block_size: u64,
+        image_keys: ImageKeys,
+    ) -> Self {
         let lists = [&stored.extra_keys, &stored.multimodal];
         let aligned =
             lists.iter().copied().flatten().all(|list: &PerBlock<'_>| {
                 list.keys.is_empty() || list.blocks == stored.names.len()
             });
+        let salt = stored.cache_salt.filter(|salt| !salt.is_empty());
         Self {
             adapter,
-            salt: stored.cache_salt.filter(|salt| !salt.is_empty()),
+            block_size: i64::try_from(block_size).unwrap_or(i64::MAX),
+            salt,
             extra: BlockKeys::new(stored.extra_keys.as_ref()),
             multimodal: BlockKeys::new(stored.multimodal.as_ref()),
             aligned,
             first: stored.parent.is_none(),
+            may_be_bare: stored.slots == Some(BARE_IDENTIFIER_SLOTS),
+            image_keys,
+            has_salts: salt.is_some(),
+            next_multimodal: Vec::new(),
         }
+    }
+
+    /// Notes what the event has shown of its source.
+    pub(super) fn finish(self, learned: &mut Learned) {
+        learned.image_keys = self.image_keys;
+        learned.has_salts |= self.has_salts;
+    }
+
+    /// Hashes of the multimodal content that begins right after the block read last, ascending.
+    pub(super) fn next_multimodal(&self) -> &[u64] {
+        &self.next_multimodal
     }
 
     /// Reads the next block's keys: its multimodal hashes, ascending, replace what is in `hashes`.
@@ -72,6 +120,7 @@ impl<'e, 'a> KeyReader<'e, 'a> {
         hashes: &mut Vec<u64>,
     ) -> Option<BlockNamespace> {
         hashes.clear();
+        self.next_multimodal.clear();
         let first = std::mem::replace(&mut self.first, false);
         let stated = self.multimodal.next_block();
         let untagged = self.extra.next_block();
@@ -79,33 +128,67 @@ impl<'e, 'a> KeyReader<'e, 'a> {
         for (_, key) in stated {
             match key {
                 ExtraKey::ItemHash(hash) => hashes.push(*hash),
-                ExtraKey::Item(identifier) => hashes.push(multimodal_hash(identifier)),
+                ExtraKey::Item(identifier, _) => hashes.push(multimodal_hash(identifier)),
                 ExtraKey::Text(_) | ExtraKey::Number(_) | ExtraKey::Unknown => understood = false,
             }
         }
         let mut adapter_key = ExpectedKey::new(self.adapter.name);
         let mut salt_key = ExpectedKey::new(self.salt.unwrap_or_default());
         let mut salt = self.salt;
+        let is_adapter = |key: &ExtraKey<'a>| *key == ExtraKey::Text(self.adapter.name);
+        let has_others = untagged.iter().filter(|(_, key)| !is_adapter(key)).count() > 1;
         for (_, key) in untagged {
             match *key {
                 ExtraKey::Text(text) if adapter_key.is(text) || salt_key.is(text) => {}
+                ExtraKey::Text(text) if self.is_bare_identifier(text, first) => {
+                    self.image_keys = ImageKeys::Bare;
+                    hashes.push(multimodal_hash(text));
+                }
+                // The event does not tell a short image identifier from a salt.
+                ExtraKey::Text(text) if first && self.is_ambiguous(text, has_others) => {
+                    understood = false;
+                }
                 ExtraKey::Text(text) if first && salt.is_none() && !text.is_empty() => {
                     salt = Some(text);
                 }
                 ExtraKey::Number(number) if self.adapter.id == Some(number) => {}
                 // Content that is stated explicitly is not counted twice.
-                ExtraKey::Item(_) | ExtraKey::ItemHash(_) if !stated.is_empty() => {}
-                ExtraKey::Item(identifier) => hashes.push(multimodal_hash(identifier)),
+                ExtraKey::Item(..) | ExtraKey::ItemHash(_) if !stated.is_empty() => {}
+                ExtraKey::Item(identifier, offset) => {
+                    self.image_keys = ImageKeys::Pairs;
+                    let hash = multimodal_hash(identifier);
+                    let is_next = offset >= self.block_size;
+                    if is_next { &mut self.next_multimodal } else { &mut *hashes }.push(hash);
+                }
                 ExtraKey::ItemHash(hash) => hashes.push(hash),
                 ExtraKey::Text(_) | ExtraKey::Number(_) | ExtraKey::Unknown => understood = false,
             }
         }
         hashes.sort_unstable();
+        self.next_multimodal.sort_unstable();
         let adapter = self.adapter.namespace;
+        self.has_salts |= !understood || !hashes.is_empty() || !self.next_multimodal.is_empty();
         if !understood {
             return Some(adapter.with_unknown(name));
         }
+        self.has_salts |= salt.is_some();
         salt.map(|salt| adapter.with_salt(self.adapter.name, salt))
+    }
+
+    /// Whether a string among a block's keys is an image's identifier.
+    fn is_bare_identifier(&self, text: &str, first: bool) -> bool {
+        if !self.may_be_bare || self.image_keys == ImageKeys::Pairs || text.is_empty() {
+            return false;
+        }
+        !first || self.extra.is_repeated_later(text, self.adapter.name)
+    }
+
+    /// Whether a string of a prompt's first block may be a short image's identifier as well as a salt: one that looks like
+    /// an identifier, or any lone string where images have bare ones.
+    fn is_ambiguous(&self, text: &str, has_others: bool) -> bool {
+        let has_digits = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let may_be_digits = self.may_be_bare && has_digits && self.image_keys != ImageKeys::Pairs;
+        may_be_digits || (!has_others && self.image_keys == ImageKeys::Bare)
     }
 }
 
@@ -136,6 +219,15 @@ struct BlockKeys<'e, 'a> {
 impl<'e, 'a> BlockKeys<'e, 'a> {
     fn new(list: Option<&'e PerBlock<'a>>) -> Self {
         Self { rest: list.map_or(&[], |list| list.keys.as_slice()), block: 0 }
+    }
+
+    /// Whether a later block has this string, too, besides the adapter's name that each block has.
+    fn is_repeated_later(&self, text: &str, adapter: &str) -> bool {
+        let same = |keys: &&[(u32, ExtraKey<'a>)]| {
+            let count = keys.iter().filter(|(_, key)| *key == ExtraKey::Text(text)).count();
+            count > usize::from(text == adapter)
+        };
+        self.rest.chunk_by(|(block, _), (next, _)| block == next).any(|keys| same(&keys))
     }
 
     fn next_block(&mut self) -> &'e [(u32, ExtraKey<'a>)] {

@@ -10,39 +10,59 @@
 //! 3. only the worker's own memory counts, and a store that workers share if there is a pool for it
 //!    (`place.rs`: locality, then medium, which gives the tier);
 //! 4. without tokens or local hashes in their place, known names get another tier
-//!    ([`KvEvent::StoredNames`]);
-//! 5. tokens must be ids, blocks complete and of the source's size, names as many as blocks;
-//! 6. adapter, salt and multimodal content give the namespace (`namespace.rs`), and with the
-//!    tokens the local hash. Local hashes in place of tokens already cover all of that.
+//!    ([`KvEvent::StoredNames`]), and so they do where a connector states no keys: an absent key is
+//!    not stated, which is something else than no key (`stored.rs`);
+//! 5. tokens must be ids, blocks complete and of the source's size, or of the size of a
+//!    connector's chunks on its medium, names as many as blocks;
+//! 6. adapter, salt and multimodal content give the namespace (`namespace.rs`, `known.rs`), and with
+//!    the tokens the local hash. Local hashes in place of tokens already cover all of that.
+//!
+//! A block whose hash covers the next token, too, becomes two positions: its content, and below it
+//! the next token ([`kvasir_proto::hash::stem`]). Both are operations.
 //!
 //! Tokens are hashed and dropped here. Cost per block is the hash; nothing is allocated
-//! per block, and per event only the list for the index. While no block of the source is salted,
+//! per block, and per event only the list for the index. While all blocks of the source are plain,
 //! no table is consulted.
 
+mod chunks;
 mod drops;
 #[cfg(test)]
 mod groups_test;
 mod keys;
+mod known;
+#[cfg(test)]
+mod known_test;
 mod namespace;
 #[cfg(test)]
 mod namespace_test;
 #[cfg(test)]
 mod normalise_test;
 mod place;
+mod reasons;
+mod removed;
+mod stored;
 mod unchained;
+#[cfg(test)]
+mod unstated_test;
 
-pub use drops::{DropKind, DropReason, Drops, UNKNOWN_MEDIA_MAX, UNKNOWN_MEDIUM_BYTES_MAX};
-pub use namespace::SALTED_NAMES_MAX;
-
-use crate::decode::{
-    Batch, EngineKind, Place, RawEvent, RawRemoved, RawStored, RawTokens, Unreadable,
+pub use chunks::{ChunkError, chunk_sizes};
+pub use drops::{
+    DropKind, DropReason, Drops, StatedBlockSize, UNKNOWN_VALUE_BYTES_MAX, UNKNOWN_VALUES_MAX,
 };
-use keys::{Adapter, KeyReader};
-use kvasir_proto::hash::local_hash;
-use kvasir_proto::types::{BlockName, DpRank, KvEvent, StoredBlock, Tier};
-use namespace::SaltedNames;
-use place::{Groups, Location};
-use std::{collections::HashMap, iter::zip, mem::take, time::Duration};
+pub use known::KNOWN_NAMES_MAX;
+
+use crate::decode::{Batch, EngineKind, Place, RawEvent, Unreadable};
+use known::KnownNames;
+use kvasir_proto::hash::{chunk_block_name, stem_name};
+use kvasir_proto::types::{
+    BlockName, CopyMode, DpRank, KvEvent, Learned, NameChange, NameMeaning, Reason, Tier,
+};
+use place::{Groups, Location, UnknownPlaces};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 /// What is agreed with a source when it is registered.
 #[derive(Debug, Clone)]
@@ -54,13 +74,35 @@ pub struct NormaliserConfig {
     /// Rank of batches that name none.
     pub default_rank: DpRank,
     /// Names of numbered LoRA adapters, for engines that send the number only.
-    pub lora_names: HashMap<u64, String>,
+    pub lora_names: Arc<HashMap<u64, String>>,
     /// How long blocks on a medium are held after they were last announced, for media whose connector
     /// never removes. It applies to the whole tier of the medium, or to the pool: blocks are held by tier.
     pub medium_ttls: Vec<(String, Duration)>,
     /// Whether there is a pool for what the engine announces of a store that workers share; without one, that is
     /// dropped as [`DropReason::Remote`].
     pub has_pool: bool,
+    /// How repeated announcements count.
+    pub copy_mode: CopyMode,
+    /// Blocks in a chunk of a connector, by medium, as [`chunk_sizes`] accepts them. The connector loads complete chunks
+    /// only.
+    pub connector_chunks: Vec<(String, u32)>,
+}
+
+impl NormaliserConfig {
+    /// Of an engine with so many tokens a block, and nothing else agreed.
+    #[must_use]
+    pub fn new(engine: EngineKind, block_size: u32) -> Self {
+        Self {
+            engine,
+            block_size,
+            default_rank: 0,
+            lora_names: Arc::default(),
+            medium_ttls: Vec::new(),
+            has_pool: false,
+            copy_mode: engine.default_copy_mode(),
+            connector_chunks: Vec::new(),
+        }
+    }
 }
 
 /// One batch, normalised.
@@ -85,6 +127,16 @@ pub struct Normalised {
     /// Blocks in the events that no query can match: their LoRA adapter has no name here, or
     /// something besides their tokens is not understood.
     pub unmatchable_blocks: u64,
+    /// Named adapters that got another number: what the old number held is removed.
+    pub renumbered_adapters: u64,
+    /// Tiers whose chunks were dropped, for their events may have left out keys.
+    pub doubted_chunks: u64,
+    /// Removals at places that are not known and where nothing was stored, and the first of them in words.
+    pub unplaced_removals: Option<(u64, String)>,
+    /// New meanings of names, in order.
+    pub name_changes: Vec<NameChange>,
+    /// Whether this batch had more names with a meaning than are known at a time: see [`KNOWN_NAMES_MAX`].
+    pub forgets_names: bool,
 }
 
 impl Normalised {
@@ -95,8 +147,38 @@ impl Normalised {
         self.unreadable_events > 0 || self.drops.count(DropReason::PresumedGroup) > 0
     }
 
+    /// Why the source is not exact after this batch: reasons with a count and the first example, as `field=value`.
+    #[must_use]
+    pub fn reasons(&self) -> Vec<(Reason, u64, String)> {
+        let mut reasons = reasons::of_drops(&self.drops);
+        if let Some(Unreadable { field, fault, .. }) = self.first_unreadable {
+            let example = format!("{field}: {}", fault.as_str());
+            reasons.push((Reason::UnreadableEvent, self.unreadable_events, example));
+        }
+        if self.unmatchable_blocks > 0 {
+            reasons.push((Reason::Unmatchable, self.unmatchable_blocks, String::new()));
+        }
+        if self.renumbered_adapters > 0 {
+            let example = String::new();
+            reasons.push((Reason::RenumberedAdapter, self.renumbered_adapters, example));
+        }
+        if self.doubted_chunks > 0 {
+            let example = "chunks of a connector".to_owned();
+            reasons.push((Reason::UnknownContent, self.doubted_chunks, example));
+        }
+        if let Some((removals, example)) = &self.unplaced_removals {
+            reasons.push((Reason::UnknownEvent, *removals, example.clone()));
+        }
+        if self.forgets_names {
+            let example = format!("names={KNOWN_NAMES_MAX}");
+            reasons.push((Reason::ForgottenNames, 1, example));
+        }
+        reasons
+    }
+
     /// Adds an event that is not empty, and how long what it stores is held.
     fn add(&mut self, location: Location, event: KvEvent, ttl: Option<Duration>) {
+        debug_assert!(event.operations() > 0, "no event is empty");
         let (events, expiring) = match location {
             Location::Worker(_) => (&mut self.events, &mut self.expiring),
             Location::Pool => (&mut self.pool_events, &mut self.pool_expiring),
@@ -121,42 +203,83 @@ pub struct Normaliser {
     config: NormaliserConfig,
     naming: Naming,
     groups: Groups,
-    salted: SaltedNames,
+    known: KnownNames,
+    learned: Learned,
+    /// The same after the last batch, for readers.
+    shared: Arc<Learned>,
     /// Multimodal hashes of one block, retained to reuse the allocation.
     multimodal: Vec<u64>,
+    unknown_places: UnknownPlaces,
+    /// Ranks with chunks that may have keys which their events do not state.
+    doubted_chunks: BTreeSet<DpRank>,
+    /// Ranks with chunks of a connector, while none of them is doubted.
+    chunk_ranks: BTreeSet<DpRank>,
 }
 
 impl Normaliser {
     /// A normaliser that has seen nothing.
     #[must_use]
     pub fn new(config: NormaliserConfig) -> Self {
-        Self::with_salted_names(config, SALTED_NAMES_MAX)
+        Self::with_known_names(config, KNOWN_NAMES_MAX)
     }
 
-    fn with_salted_names(config: NormaliserConfig, limit: usize) -> Self {
+    fn with_known_names(config: NormaliserConfig, limit: usize) -> Self {
         let naming = match config.engine {
             EngineKind::Sglang => Naming::Unknown,
             EngineKind::Vllm | EngineKind::Trtllm | EngineKind::Custom => Naming::Chained,
         };
         Self {
-            config,
             naming,
             groups: Groups::default(),
-            salted: SaltedNames::new(limit),
+            known: KnownNames::new(config.copy_mode, limit),
+            learned: Learned::default(),
+            shared: Arc::default(),
             multimodal: Vec::new(),
+            unknown_places: UnknownPlaces::default(),
+            doubted_chunks: BTreeSet::new(),
+            chunk_ranks: BTreeSet::new(),
+            config,
         }
     }
 
-    /// Continues for another normaliser of the same incarnation, which had learned this main group.
-    pub fn resume(&mut self, main_group: Option<u32>) {
-        self.groups = Groups::resumed(main_group);
+    /// Continues for another normaliser of the same incarnation, which had learned this.
+    pub fn resume(
+        &mut self,
+        learned: Learned,
+        names: impl IntoIterator<Item = (DpRank, BlockName, NameMeaning)>,
+    ) {
+        self.groups = Groups::resumed(learned.main_group);
+        self.known.resume(names, learned.forgot_names);
+        self.learned = learned;
+        self.share_learned();
     }
 
-    /// The group whose blocks count, once the source has stated it. Engines state it with what they store
-    /// only, so it must survive a restart of the index for removals to be understood.
+    /// What the source has shown and does not repeat. It must survive a restart of the index for later events to be
+    /// understood.
     #[must_use]
-    pub const fn main_group(&self) -> Option<u32> {
-        self.groups.main()
+    pub const fn learned(&self) -> &Arc<Learned> {
+        &self.shared
+    }
+
+    fn share_learned(&mut self) {
+        self.learned.main_group = self.groups.main();
+        self.learned.forgot_names = self.known.has_forgotten();
+        if *self.shared != self.learned {
+            self.shared = Arc::new(self.learned.clone());
+        }
+    }
+
+    /// Blocks are dropped that the source did not remove: their time to live is over.
+    pub fn expire(&mut self, rank: DpRank, event: &KvEvent) {
+        if let KvEvent::Gone { tier, names } | KvEvent::Removed { tier, names } = event {
+            names.iter().for_each(|&name| self.known.removed(rank, name, *tier, true));
+        }
+    }
+
+    /// All blocks of the source are dropped, in the same incarnation.
+    pub fn forget_blocks(&mut self) {
+        self.known = KnownNames::new(self.config.copy_mode, KNOWN_NAMES_MAX);
+        self.share_learned();
     }
 
     /// Begins a new incarnation of the source: forgets all that was learned of the old one.
@@ -177,16 +300,25 @@ impl Normaliser {
             unreadable_events: 0,
             first_unreadable: None,
             unmatchable_blocks: 0,
+            renumbered_adapters: 0,
+            name_changes: Vec::new(),
+            forgets_names: false,
+            doubted_chunks: 0,
+            unplaced_removals: None,
         };
+        if self.doubted_chunks.remove(&rank) {
+            self.drop_chunks(&mut out);
+        }
         for event in batch.events {
             match event {
                 RawEvent::Stored(stored) => self.take_stored(*stored, &mut out),
                 RawEvent::Removed(removed) => self.take_removed(removed, &mut out),
-                RawEvent::Cleared => {
-                    self.salted.cleared(rank);
-                    out.events.push(KvEvent::Cleared);
-                }
-                RawEvent::Unknown => out.drops.add(DropReason::UnknownEvent, 1),
+                RawEvent::Cleared(place) => self.take_cleared(&place, &mut out),
+                RawEvent::Moved(moved) => self.take_moved(moved, &mut out),
+                RawEvent::Unknown(HARMLESS_KIND) => out.drops.add(DropReason::UnknownEvent, 1),
+                RawEvent::Unknown(kind) => out.drops.add_unknown_event(kind),
+                RawEvent::Unnamed => out.drops.add(DropReason::UnnamedObject, 1),
+                RawEvent::Component => out.drops.add(DropReason::Component, 1),
                 RawEvent::Unreadable(unreadable) => {
                     out.drops.add(DropReason::Unreadable, count(unreadable.operations));
                     out.unreadable_events += 1;
@@ -194,26 +326,15 @@ impl Normaliser {
                 }
             }
         }
-        let mut all = out.events.iter().chain(&out.pool_events);
-        debug_assert!(all.all(|event| event.operations() > 0), "no event is empty");
+        out.name_changes = self.known.take_changes();
+        out.forgets_names = self.known.has_forgotten() && !self.shared.forgot_names;
+        self.share_learned();
         debug_assert!(
             out.expiring.last().is_none_or(|(event, _)| *event < out.events.len())
                 && out.pool_expiring.last().is_none_or(|(at, _)| *at < out.pool_events.len()),
             "times to live belong to events"
         );
         out
-    }
-
-    fn take_stored(&mut self, stored: RawStored<'_>, out: &mut Normalised) {
-        let operations = stored.names.len();
-        let medium = stored.place.medium;
-        match self.stored(stored, out) {
-            Ok((location, event)) if operations > 0 => {
-                out.add(location, event, self.ttl(location));
-            }
-            Ok(_) => {}
-            Err(reason) => drop_operations(reason, medium, operations, &mut out.drops),
-        }
     }
 
     /// How long blocks are held there.
@@ -232,104 +353,37 @@ impl Normaliser {
         Ok(location)
     }
 
-    fn take_removed(&mut self, removed: RawRemoved<'_>, out: &mut Normalised) {
-        let RawRemoved { mut names, place, remaining } = removed;
-        let counts = self.check_naming().and_then(|()| self.groups.check_removed(place.group));
-        match counts.and_then(|()| self.location(&place)) {
-            Ok(location) => {
-                let counted = remaining.is_some();
-                if let Some(remaining) = remaining {
-                    let all = names.len();
-                    let mut left = remaining.into_iter();
-                    names.retain(|_| left.next() == Some(0));
-                    out.drops.add(DropReason::CopiesRemain, count(all - names.len()));
-                }
-                if names.is_empty() {
-                    return;
-                }
-                if let Location::Worker(tier) = location
-                    && !self.salted.is_idle()
-                {
-                    names.iter().for_each(|&name| self.salted.removed(out.rank, name, tier));
-                }
-                let tier = location.tier();
-                // A store has one copy of each block.
-                let event = if counted || location == Location::Pool {
-                    KvEvent::Gone { tier, names }
-                } else {
-                    KvEvent::Removed { tier, names }
-                };
-                out.add(location, event, None);
-            }
-            Err(reason) => drop_operations(reason, place.medium, names.len(), &mut out.drops),
+    /// Blocks of which an event states the names only are in a place more.
+    fn add_names(&mut self, location: Location, names: Vec<BlockName>, out: &mut Normalised) {
+        if names.is_empty() {
+            return;
         }
-    }
-
-    fn stored(
-        &mut self,
-        stored: RawStored<'_>,
-        out: &mut Normalised,
-    ) -> Result<(Location, KvEvent), DropReason> {
-        self.learn_naming(&stored);
-        self.check_naming()?;
-        self.groups.check_stored(&stored.place)?;
-        let location = self.location(&stored.place)?;
-        let RawTokens::Ids(ids_le) = &stored.tokens else {
-            return Err(DropReason::EaglePairs);
-        };
-        if ids_le.is_empty() {
-            let event = self.stored_without_tokens(stored, location, out)?;
-            return Ok((location, event));
-        }
-        self.check_blocks(&stored, ids_le, &mut out.drops)?;
-        let blocks = self.hash_blocks(&stored, ids_le, location, out);
-        let (parent, tier) = (stored.parent, location.tier());
-        Ok((location, KvEvent::Stored { parent, tier, blocks }))
-    }
-
-    /// Blocks of which only names came, or names and local hashes.
-    fn stored_without_tokens(
-        &mut self,
-        stored: RawStored<'_>,
-        location: Location,
-        out: &mut Normalised,
-    ) -> Result<KvEvent, DropReason> {
-        if let Some(locals) = &stored.local_hashes {
-            self.check_block_size(&stored, &mut out.drops)?;
-            if locals.len() != stored.names.len() {
-                return Err(DropReason::TokenCount);
-            }
-        }
-        let names = stored.names;
         if let Location::Worker(tier) = location
-            && !self.salted.is_idle()
+            && !self.known.is_idle()
         {
-            names.iter().for_each(|&name| self.salted.stored_name(out.rank, name, tier));
+            names.iter().for_each(|&name| self.known.stored_name(out.rank, name, tier));
         }
-        let tier = location.tier();
-        let Some(locals) = stored.local_hashes else {
-            return Ok(KvEvent::StoredNames { tier, names });
-        };
-        let blocks = zip(names, locals).map(|(name, local)| StoredBlock { name, local });
-        Ok(KvEvent::Stored { parent: stored.parent, tier, blocks: blocks.collect() })
+        let (tier, names) = (location.tier(), self.all_names(location, names));
+        out.add(location, KvEvent::StoredNames { tier, names }, self.ttl(location));
     }
 
-    /// Learns from the first stored block whether names cover the prefix.
-    fn learn_naming(&mut self, stored: &RawStored<'_>) {
-        if self.naming != Naming::Unknown {
-            return;
+    /// The names under which the index holds these blocks: a look-ahead block and a chunk have several.
+    fn all_names(&self, location: Location, names: Vec<BlockName>) -> Vec<BlockName> {
+        let chunk = self.chunk_blocks(location).filter(|_| self.learned.splits_chunks);
+        if let Some(blocks) = chunk {
+            let of_chunk = |name| (0..blocks).rev().map(move |after| chunk_block_name(name, after));
+            return names.into_iter().flat_map(of_chunk).collect();
         }
-        let (Some(&name), RawTokens::Ids(ids_le)) = (stored.names.first(), &stored.tokens) else {
-            return;
-        };
-        let block_bytes = usize::try_from(stored.block_size).unwrap_or(usize::MAX);
-        let Some(block_le) = ids_le.get(..block_bytes.saturating_mul(4)) else {
-            return;
-        };
-        if !block_le.is_empty() {
-            let unchained = unchained::is_unchained(stored.parent, name, block_le);
-            self.naming = if unchained { Naming::Unchained } else { Naming::Chained };
+        if self.learned.looks_ahead {
+            return names.into_iter().flat_map(|name| [name, stem_name(name)]).collect();
         }
+        names
+    }
+
+    /// Blocks of a chunk there, if a connector stores chunks.
+    fn chunk_blocks(&self, location: Location) -> Option<u32> {
+        let is_there = |(name, _): &&(String, u32)| Location::of_medium(Some(name)) == Ok(location);
+        self.config.connector_chunks.iter().find(is_there).map(|&(_, blocks)| blocks)
     }
 
     fn check_naming(&self) -> Result<(), DropReason> {
@@ -338,99 +392,10 @@ impl Normaliser {
             Naming::Unknown | Naming::Chained => Ok(()),
         }
     }
-
-    /// Checks that an event's blocks are complete, of the right size, and as many as its names.
-    fn check_blocks(
-        &self,
-        stored: &RawStored<'_>,
-        ids_le: &[u8],
-        drops: &mut Drops,
-    ) -> Result<(), DropReason> {
-        self.check_block_size(stored, drops)?;
-        let block_bytes = u64::from(self.config.block_size) * 4;
-        let expected = count(stored.names.len()).checked_mul(block_bytes);
-        if expected != Some(count(ids_le.len())) {
-            return Err(DropReason::TokenCount);
-        }
-        Ok(())
-    }
-
-    /// Checks that an event's blocks are of the right size.
-    fn check_block_size(
-        &self,
-        stored: &RawStored<'_>,
-        drops: &mut Drops,
-    ) -> Result<(), DropReason> {
-        let block_size = u64::from(self.config.block_size);
-        if stored.block_size < block_size && stored.names.len() == 1 {
-            return Err(DropReason::PartialBlock);
-        }
-        // Several blocks of a smaller size are no partial block, but another configuration.
-        if stored.block_size != block_size {
-            drops.note_block_size(stored.block_size);
-            return Err(DropReason::BlockSize);
-        }
-        if let Some((least, greatest)) = stored.num_block_tokens
-            && (least, greatest) != (block_size, block_size)
-        {
-            drops.note_block_size(if least == block_size { greatest } else { least });
-            return Err(DropReason::NumBlockTokens);
-        }
-        Ok(())
-    }
-
-    /// Hashes the tokens of an event whose blocks are complete.
-    fn hash_blocks(
-        &mut self,
-        stored: &RawStored<'_>,
-        ids_le: &[u8],
-        location: Location,
-        out: &mut Normalised,
-    ) -> Vec<StoredBlock> {
-        let adapter = Adapter::of(stored, &self.config.lora_names);
-        let mut keys = KeyReader::new(stored, &adapter);
-        let mut multimodal = take(&mut self.multimodal);
-        let mut blocks = Vec::with_capacity(stored.names.len());
-        let mut parent: Option<BlockName> = stored.parent;
-        let mut namespace = adapter.namespace;
-        let block_bytes = ids_le.len() / stored.names.len().max(1);
-        for (&name, block_le) in zip(&stored.names, ids_le.chunks_exact(block_bytes.max(1))) {
-            let own = keys.next_block(name, &mut multimodal);
-            namespace = own
-                .or_else(|| self.remembered(out.rank, name, parent, &adapter))
-                .unwrap_or(namespace);
-            // What is in a pool stays there: names of its salted blocks would only ever become more.
-            if let Location::Worker(tier) = location {
-                self.salted.stored(out.rank, name, namespace, tier);
-            }
-            out.unmatchable_blocks += u64::from(!namespace.matchable);
-            blocks.push(StoredBlock {
-                name,
-                local: local_hash(block_le, &multimodal, namespace.seed),
-            });
-            // Later blocks of the event follow the one before, in its namespace.
-            parent = None;
-        }
-        debug_assert!(blocks.len() == stored.names.len(), "a block for each name");
-        self.multimodal = multimodal;
-        blocks
-    }
-
-    /// Namespace of a block that states none itself: the known one, or that of its parent.
-    fn remembered(
-        &self,
-        rank: DpRank,
-        name: BlockName,
-        parent: Option<BlockName>,
-        adapter: &Adapter<'_>,
-    ) -> Option<namespace::BlockNamespace> {
-        if self.salted.is_idle() {
-            return None;
-        }
-        let known = self.salted.find(rank, name, adapter.namespace);
-        known.or_else(|| self.salted.after(rank, parent?, adapter.namespace))
-    }
 }
+
+/// An event of a kind that changes nothing that the index holds: vLLM announces that a block is no longer in use.
+const HARMLESS_KIND: &str = "BlockInactive";
 
 /// The tier of a medium of the worker's own memory, by the name that engines give it.
 #[must_use]

@@ -2,7 +2,7 @@
 
 use super::normalise_test::*;
 use super::*;
-use crate::decode::{ExtraKey, PerBlock};
+use crate::decode::{ExtraKey, PerBlock, RawStored};
 use kvasir_proto::hash::{MultimodalSpan, Namespace, local_hashes, multimodal_hash};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -34,7 +34,7 @@ fn number_0_is_no_adapter_unless_it_has_a_name() {
     assert_eq!(locals(&out), queried(&[1, 2], "", "s"));
     let out = store(&mut vllm(), RawStored { lora_name: Some("a"), ..zero() });
     assert_eq!(locals(&out), queried(&[1, 2], "a", ""));
-    let lora_names = HashMap::from([(0, "zero".to_owned())]);
+    let lora_names = Arc::new(HashMap::from([(0, "zero".to_owned())]));
     let mut named = Normaliser::new(NormaliserConfig { lora_names, ..config(EngineKind::Vllm) });
     assert_eq!(locals(&store(&mut named, zero())), queried(&[1, 2], "zero", ""));
 }
@@ -88,7 +88,7 @@ fn untagged_keys_are_distinguished() {
     check(None, &[Unknown], None);
     check(None, &[Text("s"), Unknown], None);
     // Pairs are no salt; what they are is another test.
-    let extra_keys = per_block(&[&[Item("i"), Text("s"), ItemHash(1)], &[]]);
+    let extra_keys = per_block(&[&[Item("i", 0), Text("s"), ItemHash(1)], &[]]);
     let out = store(&mut vllm(), RawStored { extra_keys, ..stored(None, &[1, 2]) });
     assert_eq!(out.unmatchable_blocks, 0);
     assert_eq!(locals(&out)[1..], queried(&[1, 2], "", "s")[1..]);
@@ -139,9 +139,9 @@ fn explicit_keys_come_first() {
         locals(&store(&mut vllm(), RawStored { multimodal, extra_keys, ..stored(None, &[1]) }))
     };
     let once = stated(per_block(&[&[ItemHash(multimodal_hash("i"))]]), None);
-    assert_eq!(once, stated(None, per_block(&[&[Item("i")]])));
-    assert_eq!(once, stated(per_block(&[&[Item("i")]]), per_block(&[&[Item("i")]])));
-    assert_eq!(once, stated(per_block(&[&[]]), per_block(&[&[Item("i")]])));
+    assert_eq!(once, stated(None, per_block(&[&[Item("i", 0)]])));
+    assert_eq!(once, stated(per_block(&[&[Item("i", 0)]]), per_block(&[&[Item("i", 0)]])));
+    assert_eq!(once, stated(per_block(&[&[]]), per_block(&[&[Item("i", 0)]])));
     assert_ne!(once, queried(&[1], "", ""));
     let out = store(
         &mut vllm(),
@@ -158,7 +158,7 @@ fn multimodal_blocks_hash_as_queries_do() {
     let seed = Namespace::default().seed();
     local_hashes(&tokens_of(&[1, 2, 3]), 2, seed, &spans, &mut expected);
     for items in [["zebra", "ape"], ["ape", "zebra"]] {
-        let items = items.map(ExtraKey::Item);
+        let items = items.map(|identifier| ExtraKey::Item(identifier, 0));
         let extra_keys = per_block(&[&[], &items, &[]]);
         let out = store(&mut vllm(), RawStored { extra_keys, ..stored(None, &[1, 2, 3]) });
         assert_eq!(locals(&out), expected);
@@ -172,18 +172,17 @@ fn salts_are_inherited_from_parent_to_child() {
     assert_eq!(locals(&store(&mut normaliser, stored(Some(4), &[5]))), queried(&[5], "", "s"));
     assert_eq!(locals(&store(&mut normaliser, stored(Some(2), &[6]))), queried(&[6], "", "s"));
     // Others are left alone.
-    assert_eq!(locals(&store(&mut normaliser, stored(None, &[8]))), queried(&[8], "", ""));
-    assert_eq!(locals(&store(&mut normaliser, stored(Some(8), &[9]))), queried(&[9], "", ""));
+    assert_eq!(locals(&store(&mut normaliser, plain(None, &[8]))), queried(&[8], "", ""));
+    assert_eq!(locals(&store(&mut normaliser, plain(Some(8), &[9]))), queried(&[9], "", ""));
 }
 
 #[test]
 fn salted_names_stay_salted_when_announced_again_without_a_salt() {
     let mut normaliser = salted();
-    let place = Place { medium: Some("CPU"), ..Place::default() };
-    let out = store(&mut normaliser, RawStored { place, ..stored(None, &[1, 2]) });
-    assert_eq!(locals(&out), queried(&[1, 2], "", "s"));
-    let out = store(&mut normaliser, RawStored { place, ..stored(None, &[3]) });
-    assert_eq!(locals(&out), queried(&[3], "", "s"));
+    for names in [&[1, 2][..], &[3]] {
+        let out = store(&mut normaliser, stored(None, names));
+        assert_eq!(locals(&out), queried(names, "", "s"));
+    }
 }
 
 #[test]
@@ -226,7 +225,7 @@ proptest! {
         announcements in vec((0..4_u64, 0..6_u64, 1..5_u64, any::<bool>()), 1..20),
         limit in prop_oneof![Just(0_usize), Just(3), Just(1_000)],
     ) {
-        let mut normaliser = Normaliser::with_salted_names(config(EngineKind::Vllm), limit);
+        let mut normaliser = Normaliser::with_known_names(config(EngineKind::Vllm), limit);
         let mut announced = [0_u64; 4];
         for (prompt, start, length, keyed) in announcements as Vec<Announcement> {
             let held = &mut announced[usize::try_from(prompt).expect("small")];
@@ -244,6 +243,8 @@ proptest! {
                 let mut blocks: Vec<&[ExtraKey<'_>]> = vec![&[]; names.len()];
                 blocks[0] = &first;
                 event.extra_keys = per_block(&blocks);
+            } else if !states_salt {
+                event = plain(parent, &names);
             }
             *held = (*held).max(start + length);
             let out = store(&mut normaliser, event);

@@ -1,20 +1,14 @@
 use super::*;
 use crate::decode::{ExtraKey, Fault, PerBlock};
+use crate::decode::{RawRemoved, RawStored, RawTokens};
 use kvasir_proto::hash::{Namespace, local_hashes};
-use kvasir_proto::types::LocalHash;
+use kvasir_proto::types::{LocalHash, StoredBlock};
 
 pub(super) const BLOCK_SIZE: u32 = 2;
 
 pub(super) fn config(engine: EngineKind) -> NormaliserConfig {
-    let lora_names = HashMap::from([(7, "seven".to_owned())]);
-    NormaliserConfig {
-        engine,
-        block_size: BLOCK_SIZE,
-        default_rank: 0,
-        lora_names,
-        medium_ttls: Vec::new(),
-        has_pool: false,
-    }
+    let lora_names = Arc::new(HashMap::from([(7, "seven".to_owned())]));
+    NormaliserConfig { lora_names, ..NormaliserConfig::new(engine, BLOCK_SIZE) }
 }
 
 pub(super) fn vllm() -> Normaliser {
@@ -45,7 +39,15 @@ pub(super) fn stored<'a>(parent: Option<u64>, names: &[u64]) -> RawStored<'a> {
         cache_salt: None,
         extra_keys: None,
         multimodal: None,
+        look_ahead: None,
+        slots: None,
     }
+}
+
+/// The same, as engines announce blocks without keys that state keys.
+pub(super) fn plain<'a>(parent: Option<u64>, names: &[u64]) -> RawStored<'a> {
+    let extra_keys = Some(PerBlock { blocks: names.len(), keys: Vec::new() });
+    RawStored { extra_keys, ..stored(parent, names) }
 }
 
 pub(super) fn removed(names: &[u64]) -> RawRemoved<'static> {
@@ -110,7 +112,9 @@ fn media_are_tiers() {
         for medium in media {
             for medium in [(*medium).to_owned(), medium.to_lowercase()] {
                 let place = Place { medium: Some(&medium), ..Place::default() };
-                let out = store(&mut vllm(), RawStored { place, ..stored(None, &[1]) });
+                let extra_keys = per_block(&[&[]]);
+                let event = RawStored { place, extra_keys, ..stored(None, &[1]) };
+                let out = store(&mut vllm(), event);
                 let tier = match out.events.as_slice() {
                     [KvEvent::Stored { tier, .. }] => Ok(*tier),
                     _ => Err(reasons(&out)[0].0),
@@ -161,7 +165,9 @@ fn blocks_of_a_shared_store_are_for_the_pool() {
     let on = |medium| Place { medium: Some(medium), ..Place::default() };
     for place in [on("EXTERNAL"), on("obj"), remote(None), remote(Some("CPU")), remote(Some("?"))] {
         let mut normaliser = with_pool();
-        let out = store(&mut normaliser, RawStored { place, ..stored(Some(4), &[1, 2]) });
+        let extra_keys = per_block(&[&[], &[]]);
+        let event = RawStored { place, extra_keys, ..stored(Some(4), &[1, 2]) };
+        let out = store(&mut normaliser, event);
         let [KvEvent::Stored { parent, tier, blocks }] = &out.pool_events[..] else {
             panic!("{place:?}: {out:?}")
         };
@@ -174,7 +180,7 @@ fn blocks_of_a_shared_store_are_for_the_pool() {
         assert_eq!((&out.events[..], out.drops.total()), (&[][..], 0), "{place:?}");
     }
     // A clear is of the worker's own blocks.
-    let out = normalise_of_rank(&mut with_pool(), None, RawEvent::Cleared);
+    let out = normalise_of_rank(&mut with_pool(), None, RawEvent::Cleared(Place::default()));
     assert_eq!((&out.events[..], &out.pool_events[..]), (&[KvEvent::Cleared][..], &[][..]));
     let out = store(&mut with_pool(), RawStored { place: on("TAPE"), ..stored(None, &[1]) });
     assert_eq!(reasons(&out), [(DropReason::UnknownMedium, 1)]);
@@ -186,30 +192,34 @@ fn a_salted_block_is_salted_in_the_pool_as_well() {
     let external = Place { medium: Some("EXTERNAL"), ..Place::default() };
     let mut normaliser = salted();
     normaliser.config.has_pool = true;
-    let in_pool = |names: &[u64], parent| RawStored { place: external, ..stored(parent, names) };
+    let in_pool = |names: &[u64], parent| RawStored {
+        place: external,
+        extra_keys: per_block(&[&[], &[]]),
+        ..stored(parent, names)
+    };
     let out = store(&mut normaliser, in_pool(&[2, 3], Some(1)));
     let [KvEvent::Stored { blocks, .. }] = &out.pool_events[..] else { panic!("{out:?}") };
     let locals: Vec<_> = blocks.iter().map(|block| block.local).collect();
     assert_eq!(locals, queried(&[1, 2, 3], "", "s")[1..]);
     // Stores rarely announce what they evict: what is remembered ends with the engine's own removal.
     remove(&mut normaliser, removed(&[1, 2, 3]));
-    assert!(normaliser.salted.is_idle());
+    assert!(normaliser.known.is_idle());
 }
 
 #[test]
 fn unknown_media_are_counted_by_value_up_to_a_limit() {
     let mut sum = Drops::default();
     let mut normaliser = vllm();
-    let long = "x".repeat(UNKNOWN_MEDIUM_BYTES_MAX + 1);
-    let media = (0..UNKNOWN_MEDIA_MAX + 5).map(|medium| format!("TAPE{medium}"));
+    let long = "x".repeat(UNKNOWN_VALUE_BYTES_MAX + 1);
+    let media = (0..UNKNOWN_VALUES_MAX + 5).map(|medium| format!("TAPE{medium}"));
     for medium in [long].into_iter().chain(media).chain(["TAPE0".to_owned()]) {
         let place = Place { medium: Some(&medium), ..Place::default() };
         sum.merge(&remove(&mut normaliser, RawRemoved { place, ..removed(&[1, 2]) }).drops);
     }
-    let operations = 2 * u64::try_from(UNKNOWN_MEDIA_MAX + 7).expect("small");
+    let operations = 2 * u64::try_from(UNKNOWN_VALUES_MAX + 7).expect("small");
     assert_eq!(sum.count(DropReason::UnknownMedium), operations);
     assert_eq!(sum.total(), operations);
-    assert_eq!(sum.unknown_media().count(), UNKNOWN_MEDIA_MAX);
+    assert_eq!(sum.unknown_media().count(), UNKNOWN_VALUES_MAX);
     assert_eq!(sum.unknown_media().next(), Some(("TAPE0", 4)));
 }
 
@@ -256,7 +266,11 @@ fn numbers_of_tokens_equal_the_block_size() {
 #[test]
 fn unreadable_and_unknown_events_are_counted() {
     let unreadable = Unreadable { field: "block_hashes", fault: Fault::Type, operations: 3 };
-    let events = vec![RawEvent::Unknown, RawEvent::Unreadable(unreadable), RawEvent::Cleared];
+    let events = vec![
+        RawEvent::Unknown("BlockMoved"),
+        RawEvent::Unreadable(unreadable),
+        RawEvent::Cleared(Place::default()),
+    ];
     let out = vllm().normalise(Batch { ts_bits: 0, rank: Some(5), events });
     assert_eq!((out.rank, out.events.as_slice()), (5, [KvEvent::Cleared].as_slice()));
     assert_eq!(reasons(&out), [(DropReason::UnknownEvent, 1), (DropReason::Unreadable, 3)]);
@@ -281,11 +295,11 @@ fn names_are_forgotten_with_their_last_tier() {
     store(&mut normaliser, placeholder);
     remove(&mut normaliser, removed(&[2, 3]));
     assert_eq!(locals(&store(&mut normaliser, stored(Some(3), &[4]))), queried(&[4], "", "s"));
-    assert_eq!(locals(&store(&mut normaliser, stored(Some(2), &[5]))), queried(&[5], "", ""));
+    assert_eq!(locals(&store(&mut normaliser, plain(Some(2), &[5]))), queried(&[5], "", ""));
     remove(&mut normaliser, RawRemoved { place: host, ..removed(&[3]) });
-    assert_eq!(locals(&store(&mut normaliser, stored(Some(3), &[6]))), queried(&[6], "", ""));
+    assert_eq!(locals(&store(&mut normaliser, plain(Some(3), &[6]))), queried(&[6], "", ""));
     remove(&mut normaliser, removed(&[1, 4]));
-    assert!(normaliser.salted.is_idle());
+    assert!(normaliser.known.is_idle());
 }
 
 /// Blocks of which an agent has the local hashes, and no tokens any more.
@@ -318,16 +332,16 @@ fn local_hashes_stand_for_tokens() {
 
 #[test]
 fn clears_and_new_incarnations_forget() {
-    let child = || RawEvent::Stored(Box::new(stored(Some(3), &[4])));
+    let child = || RawEvent::Stored(Box::new(plain(Some(3), &[4])));
     let mut normaliser = salted();
-    normalise_of_rank(&mut normaliser, Some(1), RawEvent::Cleared);
+    normalise_of_rank(&mut normaliser, Some(1), RawEvent::Cleared(Place::default()));
     let out = normalise_of_rank(&mut normaliser, Some(0), child());
     assert_eq!(locals(&out), queried(&[4], "", "s"), "another rank was cleared");
     // Names mean something within their rank only.
     let out = normalise_of_rank(&mut normaliser, Some(1), child());
     assert_eq!(locals(&out), queried(&[4], "", ""));
-    normalise_of_rank(&mut normaliser, Some(0), RawEvent::Cleared);
-    assert!(normaliser.salted.is_idle());
+    normalise_of_rank(&mut normaliser, Some(0), RawEvent::Cleared(Place::default()));
+    assert!(normaliser.known.is_idle());
 
     let mut normaliser = salted();
     let place = Place { group: Some(1), kind: Some("full_attention"), ..Place::default() };
@@ -340,7 +354,7 @@ fn clears_and_new_incarnations_forget() {
 
 #[test]
 fn beyond_the_limit_unknown_parents_match_nothing() {
-    let mut normaliser = Normaliser::with_salted_names(config(EngineKind::Vllm), 2);
+    let mut normaliser = Normaliser::with_known_names(config(EngineKind::Vllm), 2);
     let out =
         store(&mut normaliser, RawStored { cache_salt: Some("s"), ..stored(None, &[1, 2, 3]) });
     assert_eq!(locals(&out), queried(&[1, 2, 3], "", "s"), "what is stated still counts");
@@ -353,7 +367,7 @@ fn beyond_the_limit_unknown_parents_match_nothing() {
     assert_eq!(locals(&store(&mut normaliser, stored(None, &[8]))), queried(&[8], "", ""));
     let out = normalise_of_rank(&mut normaliser, Some(1), child(3, 4));
     assert_eq!(locals(&out), queried(&[4], "", ""), "another rank forgot nothing");
-    normalise_of_rank(&mut normaliser, None, RawEvent::Cleared);
+    normalise_of_rank(&mut normaliser, None, RawEvent::Cleared(Place::default()));
     let out = normalise_of_rank(&mut normaliser, None, child(3, 4));
     assert_eq!(locals(&out), queried(&[4], "", ""), "after a clear");
 }

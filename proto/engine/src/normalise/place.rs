@@ -64,6 +64,37 @@ impl Location {
     }
 }
 
+/// Most unknown places that are remembered.
+const UNKNOWN_PLACES_MAX: usize = 16;
+/// Longest name of a place that is remembered.
+const UNKNOWN_PLACE_BYTES_MAX: usize = 128;
+
+/// Places that are not known, in which a source has stored blocks.
+#[derive(Debug, Default)]
+pub(super) struct UnknownPlaces(Vec<String>);
+
+impl UnknownPlaces {
+    /// Blocks were stored in a place, and not taken for this reason.
+    pub(super) fn stored(&mut self, reason: DropReason, place: &Place<'_>) {
+        if let Some(name) = self.unheard(reason, place)
+            && self.0.len() < UNKNOWN_PLACES_MAX
+            && name.len() <= UNKNOWN_PLACE_BYTES_MAX
+        {
+            self.0.push(name);
+        }
+    }
+
+    /// The name of a place that is not known, if nothing was stored there.
+    pub(super) fn unheard(&self, reason: DropReason, place: &Place<'_>) -> Option<String> {
+        if !matches!(reason, DropReason::UnknownMedium | DropReason::UnknownLocality) {
+            return None;
+        }
+        let text = |part: Option<&str>| part.unwrap_or("").to_ascii_uppercase();
+        let name = format!("medium={} locality={}", text(place.medium), text(place.locality));
+        Some(name).filter(|name| !self.0.contains(name))
+    }
+}
+
 /// What is known of the groups of one source. The main group alone decides what a worker holds: the
 /// sliding-window and state-space groups of a hybrid model retain only what they need of a prefix.
 ///

@@ -7,7 +7,7 @@ use crate::order::{
     self, BackOff, Bounds, Core, HeldShare, Item, Machine, OutcomeCounts, Pacing, Rounds,
 };
 use kvasir_proto::types::{Cursor, Incarnation, SourceState, SourceStatus};
-use std::{mem, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 
 /// What is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -195,7 +195,8 @@ impl<I: Item, C> Recovery<I, C> {
             buffered_batches: self.core.buffer.len() as u64,
             verified_at: self.core.verified_at,
             past: self.past.list(),
-            main_group: None,
+            learned: Arc::default(),
+            reasons: Arc::default(),
         }
     }
 

@@ -8,7 +8,6 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
-use std::collections::HashMap;
 
 /// Values that a field may well have, and some that it may not.
 fn one_of(values: &[Value]) -> impl Strategy<Value = Value> + use<> {
@@ -82,8 +81,7 @@ proptest! {
         engine in select(vec![EngineKind::Vllm, EngineKind::Sglang, EngineKind::Trtllm]),
         has_pool in any::<bool>(),
     ) {
-        let lora_names = HashMap::new();
-        let config = NormaliserConfig { engine, block_size: 2, default_rank: 0, lora_names, medium_ttls: Vec::new(), has_pool };
+        let config = NormaliserConfig { has_pool, ..NormaliserConfig::new(engine, 2) };
         let mut normaliser = Normaliser::new(config);
         for batch in batches {
             let received: u64 = batch.iter().map(|(_, operations)| operations).sum();

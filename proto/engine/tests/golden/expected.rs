@@ -2,7 +2,7 @@
 
 use crate::frames::hex;
 use kvasir_engine::decode::{
-    EngineKind, ExtraKey, PerBlock, Place, RawEvent, RawRemoved, RawStored, RawTokens,
+    EngineKind, ExtraKey, LookAhead, PerBlock, Place, RawEvent, RawRemoved, RawStored, RawTokens,
 };
 use kvasir_proto::types::BlockName;
 use serde_json::Value;
@@ -102,7 +102,10 @@ fn extra_keys(entry: &Value) -> Vec<ExtraKey<'_>> {
 fn extra_key(item: &Value) -> ExtraKey<'_> {
     match item {
         Value::String(text) => ExtraKey::Text(text),
-        Value::Array(pair) => ExtraKey::Item(pair[0].as_str().expect("identifier")),
+        Value::Array(pair) => {
+            let offset = pair[1].as_i64().expect("an offset");
+            ExtraKey::Item(pair[0].as_str().expect("identifier"), offset)
+        }
         other => panic!("not in the golden files: {other}"),
     }
 }
@@ -116,7 +119,7 @@ fn multimodal(entry: &Value) -> Vec<ExtraKey<'_>> {
 pub(crate) fn event(event: &Value, engine: EngineKind) -> RawEvent<'_> {
     let tag = event.get(0).unwrap_or(&event["type"]);
     match tag.as_str().expect("a tag") {
-        "AllBlocksCleared" => RawEvent::Cleared,
+        "AllBlocksCleared" => RawEvent::Cleared(Place::default()),
         "BlockRemoved" => RawEvent::Removed(RawRemoved {
             names: names(event, engine),
             place: place(event),
@@ -138,6 +141,12 @@ pub(crate) fn event(event: &Value, engine: EngineKind) -> RawEvent<'_> {
             cache_salt: field(event, "cache_salt").as_str(),
             extra_keys: per_block(field(event, "extra_keys"), extra_keys),
             multimodal: per_block(field(event, "block_mm_infos"), multimodal),
+            look_ahead: field(event, "lookahead_token_ids").as_array().map(|blocks| {
+                let token = |tokens: &Value| tokens[0].as_u64().and_then(|id| id.try_into().ok());
+                let read = |tokens| token(tokens).map_or(LookAhead::Other, LookAhead::Token);
+                blocks.iter().map(read).collect()
+            }),
+            slots: event.as_array().map(|slots| slots.len() - 1),
         })),
         other => panic!("not in the golden files: {other}"),
     }

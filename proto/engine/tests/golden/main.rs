@@ -12,6 +12,7 @@ mod accounting;
 mod decoding;
 mod expected;
 mod frames;
+mod lmcache;
 mod mutations;
 mod normalising;
 mod pack;

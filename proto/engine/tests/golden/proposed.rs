@@ -9,18 +9,9 @@ use kvasir_engine::normalise::{DropReason, Normalised, Normaliser, NormaliserCon
 use kvasir_proto::hash::{Namespace, local_hash};
 use kvasir_proto::types::{BlockName, KvEvent, StoredBlock, Tier};
 use serde_json::{Value, json};
-use std::collections::HashMap;
 
 fn normaliser(engine: EngineKind) -> Normaliser {
-    let lora_names = HashMap::new();
-    Normaliser::new(NormaliserConfig {
-        engine,
-        block_size: 2,
-        default_rank: 0,
-        lora_names,
-        medium_ttls: Vec::new(),
-        has_pool: false,
-    })
+    Normaliser::new(NormaliserConfig::new(engine, 2))
 }
 
 fn normalised(batch: &Value) -> Normalised {
@@ -156,7 +147,8 @@ fn events_of_rfc_1527_need_no_aliases() {
         KvEvent::StoredNames { tier: Tier::Host, names: names(&[11, 12]) },
         KvEvent::Removed { tier: Tier::Host, names: names(&[11]) },
         KvEvent::Removed { tier: Tier::Disk, names: names(&[12]) },
-        KvEvent::Cleared,
+        // Of its medium only.
+        KvEvent::ClearedTier(Tier::Host),
     ];
     assert_eq!(out.events, expected);
     assert_eq!((out.drops.count(DropReason::UnknownEvent), out.drops.total()), (1, 1));

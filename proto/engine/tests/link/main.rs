@@ -9,11 +9,12 @@
 )]
 
 mod publisher;
+mod topics;
 
 use kvasir_engine::{
     decode::{EngineKind, decode},
     expiry::Expired,
-    link::{Common, LinkConfig, ReplayOutcome, SourceCommand, run},
+    link::{Common, LinkConfig, ReplayOutcome, Resume, SourceCommand, run},
     normalise::NormaliserConfig,
     sequence::{SequencerConfig, stated_incarnation},
     zmtp::{Attach, Limits},
@@ -23,7 +24,7 @@ use kvasir_proto::types::{
 };
 use publisher::{Answer, Publisher, payload, payload_on};
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -48,12 +49,8 @@ fn config(publisher: &Publisher) -> LinkConfig {
         replay_reply_timeout: Duration::from_secs(20),
         topic: bytes::Bytes::new(),
         normaliser: NormaliserConfig {
-            engine: EngineKind::Vllm,
-            block_size: 4,
             default_rank: 3,
-            lora_names: HashMap::new(),
-            medium_ttls: Vec::new(),
-            has_pool: false,
+            ..NormaliserConfig::new(EngineKind::Vllm, 4)
         },
         sequencing: SequencerConfig {
             probe_interval: Duration::from_millis(200),
@@ -80,6 +77,7 @@ struct Received {
     outcomes: BTreeMap<&'static str, u64>,
     replays: BTreeMap<&'static str, u64>,
     excesses: BTreeMap<&'static str, u64>,
+    is_unreachable: bool,
     status: Option<SourceStatus<Instant>>,
 }
 
@@ -100,7 +98,7 @@ impl Received {
                         KvEvent::Stored { blocks, .. } => {
                             self.held.extend(blocks.iter().map(|block| block.name.0));
                         }
-                        KvEvent::Cleared => self.held.clear(),
+                        KvEvent::Cleared | KvEvent::ClearedTier(_) => self.held.clear(),
                         KvEvent::StoredNames { .. }
                         | KvEvent::Removed { .. }
                         | KvEvent::Gone { .. } => {
@@ -133,6 +131,7 @@ impl Received {
                     BatchOutcome::Stale => "stale",
                     BatchOutcome::Undecodable => "undecodable",
                     BatchOutcome::Lost => "lost",
+                    BatchOutcome::OtherTopic => "other_topic",
                 };
                 *self.outcomes.entry(name).or_default() += batches;
             }
@@ -147,6 +146,7 @@ impl Received {
             SourceCommand::Excess { excess, connections } => {
                 *self.excesses.entry(excess.as_str()).or_default() += connections;
             }
+            SourceCommand::Unreachable => self.is_unreachable = true,
             SourceCommand::Status(status) => self.status = Some(status),
         }
     }
@@ -233,6 +233,7 @@ async fn with_link(
     let (commands, received) = mpsc::channel(CHANNEL_COMMANDS);
     let permits = Arc::new(Semaphore::new(1));
     let cancel = CancellationToken::new();
+    let resume = resume.map(|status| Resume { status, ..Resume::default() });
     let link = run(config, resume, commands, common(&permits), cancel);
     let receiver = Receiver { commands: received, received: Received::default() };
     let test = async {
@@ -257,6 +258,20 @@ async fn a_new_engine_is_followed_batch_by_batch() {
         assert_eq!(receiver.received.applied, (0..count).collect::<Vec<_>>());
         assert_eq!(receiver.received.clears, 1);
         assert_eq!(receiver.received.lost(), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_first_attempt_that_fails_is_reported() {
+    let mut publisher = Publisher::bind().await;
+    let config = LinkConfig {
+        // Nobody listens there.
+        attach: Attach::parse("tcp://127.0.0.1:1", false).unwrap(),
+        ..config(&publisher)
+    };
+    with_link(config, None, async |mut receiver| {
+        receiver.until(&mut publisher, |received, _| received.is_unreachable).await;
     })
     .await;
 }

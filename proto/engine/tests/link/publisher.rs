@@ -36,6 +36,8 @@ pub(crate) struct Publisher {
     /// Answers to the next requests; the last one goes for all that follow.
     pub(crate) answers: Vec<Answer>,
     pub(crate) requests: usize,
+    /// Topics of batches with even and with odd numbers.
+    pub(crate) topics: [&'static str; 2],
 }
 
 const ANY: &str = "tcp://127.0.0.1:0";
@@ -98,6 +100,7 @@ impl Publisher {
             states_life: false,
             answers: vec![Answer::FourFrames],
             requests: 0,
+            topics: [""; 2],
         }
     }
 
@@ -175,9 +178,14 @@ impl Publisher {
     }
 
     async fn send_newest(&mut self) {
-        let sequence = self.sequence_frame(self.newest().unwrap());
+        let newest = self.newest().unwrap();
+        let (topic, sequence) = (self.topic(newest), self.sequence_frame(newest));
         let payload = self.ring.last().unwrap();
-        self.live.send(message(&[b"", &sequence, payload])).await.unwrap();
+        self.live.send(message(&[topic, &sequence, payload])).await.unwrap();
+    }
+
+    fn topic(&self, sequence: u64) -> &'static [u8] {
+        self.topics[usize::from(sequence % 2 == 1)].as_bytes()
     }
 
     fn sequence_frame(&self, sequence: u64) -> Vec<u8> {
@@ -217,8 +225,8 @@ impl Publisher {
             Answer::Frames(frames) => {
                 return vec![frames.iter().map(|frame| Bytes::from_static(frame)).collect()];
             }
-            Answer::ThreeFrames => vec![Bytes::new()],
-            Answer::FourFrames | Answer::Without(_) => vec![Bytes::new(); 2],
+            Answer::ThreeFrames => 1,
+            Answer::FourFrames | Answer::Without(_) => 2,
         };
         let kept = (0..).zip(&self.ring).skip_while(|(sequence, _)| *sequence < from);
         let sent = kept
@@ -227,7 +235,11 @@ impl Publisher {
         let tail = |(sequence, payload): (u64, &Bytes)| {
             [self.sequence_frame(sequence).into(), payload.clone()]
         };
-        let with_head = |tail: [Bytes; 2]| head.iter().cloned().chain(tail).collect();
-        sent.map(tail).chain([tail(end)]).map(with_head).collect()
+        let with_head = |at: (u64, &Bytes)| {
+            let topic = if at.0 == u64::MAX { b"" } else { self.topic(at.0) };
+            let head = [Bytes::new(), Bytes::from_static(topic)].into_iter().take(head);
+            head.chain(tail(at)).collect()
+        };
+        sent.chain([end]).map(with_head).collect()
     }
 }

@@ -3,7 +3,7 @@
 
 mod pages;
 
-pub use pages::OwnPage;
+pub use pages::{OwnPage, Pages};
 
 use crate::{
     access::{Access, Guard},
@@ -21,7 +21,6 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kvasir_tls::{Protocol, ServerTls};
-use pages::Pages;
 use prometheus_client::registry::Registry;
 use std::{
     convert::Infallible, error::Error, future::pending, io, net::SocketAddr, pin::pin, sync::Arc,

@@ -1,3 +1,4 @@
+use super::BoxError;
 use crate::{
     access::audit,
     net::{Limit, Share},
@@ -6,7 +7,7 @@ use crate::{
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{
     Method, Request, Response, StatusCode,
-    body::{Bytes, Incoming},
+    body::{Body, Bytes},
     header::{CONTENT_TYPE as CONTENT_TYPE_HEADER, HeaderValue},
 };
 use kvasir_access::{Principal, Role};
@@ -79,9 +80,9 @@ impl Sees {
     }
 }
 
-/// The pages of the side port.
+/// The pages of the side port, which a program may show at another port, too.
 #[derive(Debug)]
-pub(super) struct Pages {
+pub struct Pages {
     own: Vec<OwnPage>,
     shown: Arc<Shown>,
     readiness: Readiness,
@@ -128,7 +129,9 @@ impl Shown {
 }
 
 impl Pages {
-    pub(super) fn new(server: Metrics, readiness: Readiness, own: Vec<OwnPage>) -> Self {
+    /// Pages that show these.
+    #[must_use]
+    pub fn new(server: Metrics, readiness: Readiness, own: Vec<OwnPage>) -> Self {
         Self {
             own,
             shown: Arc::new(Shown { port: Registry::default(), server }),
@@ -145,11 +148,11 @@ impl Pages {
         self.shown = Arc::new(Shown { port, server });
     }
 
-    pub(super) async fn answer(
-        &self,
-        request: Request<Incoming>,
-        caller: Option<&Principal>,
-    ) -> Page {
+    /// Answers a request of a caller; of a stranger if there is none.
+    pub async fn answer<B>(&self, request: Request<B>, caller: Option<&Principal>) -> Page
+    where
+        B: Body<Error: Into<BoxError>>,
+    {
         let (path, sees) = (request.uri().path(), Sees::of(caller));
         let is_health = ["/livez", "/readyz"].contains(&path);
         match sees {
@@ -249,7 +252,7 @@ impl Pages {
     }
 }
 
-async fn answer_own(own: &OwnPage, request: Request<Incoming>) -> Page {
+async fn answer_own<B: Body<Error: Into<BoxError>>>(own: &OwnPage, request: Request<B>) -> Page {
     let sent = match *request.method() {
         Method::GET | Method::HEAD => None,
         Method::POST => {

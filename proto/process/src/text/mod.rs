@@ -195,7 +195,8 @@ pub mod optional {
 }
 
 /// Reads `key=value,key=value` as a table of the file would be: values are text, but for those of `numbers`
-/// and `flags`. As in the file, `name.key=value` is one entry of the table `name`, if that is one of `tables`.
+/// and `flags`. As in the file, `name.key=value` is one entry of the table `name`, if that is one of `tables`; a table that
+/// is also one of `numbers` has numbers as values.
 /// An inline table of TOML, `{ key = value }`, is read as what it is.
 ///
 /// # Errors
@@ -214,7 +215,8 @@ pub fn read_table<T: DeserializeOwned>(
     for pair in text.split(',') {
         let (key, value) =
             pair.split_once('=').ok_or_else(|| format!("{pair:?} is no key=value"))?;
-        let value = if numbers.contains(&key) {
+        let entry = key.split_once('.').filter(|(name, _)| tables.contains(name));
+        let value = if numbers.contains(&entry.map_or(key, |(name, _)| name)) {
             let number: u32 = value.parse().map_err(|error| format!("{key}: {error}"))?;
             Value::Integer(number.into())
         } else if flags.contains(&key) {
@@ -223,7 +225,6 @@ pub fn read_table<T: DeserializeOwned>(
             Value::String(value.to_owned())
         };
         let twice = || format!("{key} is given twice");
-        let entry = key.split_once('.').filter(|(name, _)| tables.contains(name));
         let (table, key) = match entry {
             None if tables.contains(&key) => {
                 return Err(format!("{key} needs a name: write {key}.NAME=VALUE"));

@@ -80,14 +80,17 @@ impl Config {
             let why = format!("must have at most {NAME_BYTES_MAX} bytes");
             return Err(ConfigError::invalid("tenant", why));
         }
+        let mut routing = RoutingConfig::check(&options.routing, &process.dialer)?;
+        let addresses = addresses(&options.engine)?;
+        routing.engines = addresses.iter().map(|(id, url)| (id.clone(), url.to_string())).collect();
         let engines = EngineConfig {
-            addresses: addresses(&options.engine)?,
+            addresses,
             connect_timeout: positive("connect-timeout", options.connect_timeout)?,
             answer_timeout: positive("answer-timeout", options.answer_timeout)?,
             stall_timeout: positive("stall-timeout", options.stall_timeout)?,
         };
         Ok(Self {
-            routing: RoutingConfig::check(&options.routing, &process.dialer)?,
+            routing,
             process,
             tenant: options.tenant.clone(),
             tokens: tokens(options)?,

@@ -13,7 +13,7 @@ use kvasir_proto::hash::Namespace;
 use kvasir_proto::types::{LocalHash, SequenceHash};
 use kvasir_router::fleet::Partition;
 use router_client::route::FetchPlan;
-use router_client::router::Hints;
+use router_client::router::{Choice, Hints};
 use router_client::{HashedPrompt, Prompt};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -34,8 +34,8 @@ pub(super) struct Job {
     pub(super) began: Instant,
     /// How long hashing took.
     pub(super) hashing: Duration,
-    /// When an answer has to have begun.
-    pub(super) deadline: Instant,
+    /// How long an answer may take to begin.
+    pub(super) answer_timeout: Duration,
 }
 
 impl Gateway {
@@ -55,7 +55,8 @@ impl Gateway {
             return Err(unknown());
         }
         let partition = self.parts.fleet.partition(&target.partition).ok_or_else(unknown)?;
-        let engines = directory.addresses(&target.partition);
+        let lacking = directory.without_adapter(&target);
+        let engines = directory.addresses(&target.partition, &lacking);
         let found = self.parts.tokens.of(&request, &engines).await?;
         let block_size = partition.block_size.get();
         let hashing_began = Instant::now();
@@ -67,9 +68,10 @@ impl Gateway {
                     tenant: target.partition.tenant(),
                     namespace,
                     shared: true,
-                    ..Prompt::new(target.partition.model(), block_size, tokens)
+                    ..Prompt::new(target.partition.model(), block_size, &[])
                 };
-                HashedPrompt { input_tokens: *all, ..prompt.hashed() }
+                let form = || directory.image_tokens(&target.partition);
+                HashedPrompt { input_tokens: *all, ..tokens.hashed(prompt, form) }
             }
             Found::Unknown(_) => HashedPrompt {
                 model: target.partition.model().to_owned(),
@@ -77,6 +79,7 @@ impl Gateway {
                 block_size,
                 input_tokens: about(&request),
                 local_hashes: Vec::new(),
+                next_tokens: Vec::new(),
                 minimum_overlap_blocks: 1,
                 top_k: 0,
                 shared: true,
@@ -90,17 +93,26 @@ impl Gateway {
         let mut hints = request.hints().clone();
         hints.queue_timeout = Some(self.config.routing.queue_timeout);
         hints.adapter = Some(target.adapter.clone()).filter(|adapter| !adapter.is_empty());
+        for worker in &lacking {
+            hints = hints.excluding(worker);
+        }
         hints.filter.model_type = Some(match request.kind {
             Kind::Chat => ModelType::Chat,
             Kind::Completion => ModelType::Completions,
         });
         let hashing = hashing_began.elapsed();
-        let deadline = began + self.config.engines.answer_timeout;
-        Ok(Job { request, target, partition, prompt, hints, began, hashing, deadline })
+        let answer_timeout = self.config.engines.answer_timeout;
+        Ok(Job { request, target, partition, prompt, hints, began, hashing, answer_timeout })
     }
 }
 
 impl Job {
+    /// When an answer has to have begun: the wait for a worker does not count.
+    pub(super) fn deadline(&self, choice: &Choice) -> Instant {
+        let waited = choice.queued.map_or(Duration::ZERO, |queued| queued.waited);
+        self.began + waited + self.answer_timeout
+    }
+
     /// The name of the prompt's first block, if its tokens are known and fill one. None if the client says what they are:
     /// engines do not see `token_data`, so it tells nothing about them.
     pub(super) fn first_block(&self) -> Option<SequenceHash> {

@@ -55,7 +55,7 @@ pub struct Parts {
     /// How they are asked.
     pub client: EngineClient,
     /// Where tokens come from.
-    pub tokens: Tokens,
+    pub tokens: Arc<Tokens>,
     /// What the gateway counts.
     pub metrics: GatewayMetrics,
     /// What routers count.
@@ -103,8 +103,10 @@ impl Gateway {
     /// What is not well, a line each.
     pub fn problems(&self) -> impl Fn() -> Vec<String> + Send + Sync + use<> {
         let (directory, mismatches) = (self.parts.directory.clone(), Arc::clone(&self.mismatches));
+        let tokens = Arc::clone(&self.parts.tokens);
         move || {
             let mut problems = directory.problems();
+            problems.extend(tokens.problems(&directory.all_addresses()));
             problems.extend(mismatches.lock().mismatched().into_iter().map(|key| {
                 format!("{key}: the prompts' tokens are not those of the engines: compare tokenizer and chat template")
             }));
@@ -122,6 +124,12 @@ impl Gateway {
     #[must_use]
     pub fn token_cache_counts(&self) -> (u64, u64) {
         self.parts.tokens.cache_counts()
+    }
+
+    /// How many servers make tokens by which endpoint: its name, the status of `/render` there, and the number of servers.
+    #[must_use]
+    pub fn token_endpoints(&self) -> Vec<((&'static str, u16), u64)> {
+        self.parts.tokens.endpoint_counts(&self.parts.directory.all_addresses())
     }
 
     /// Waits until nothing is computed ahead any more.
@@ -266,11 +274,11 @@ impl Gateway {
         let mut serving = self.serving(job, placement, next.is_some());
         let answer = self.ask(job, &mut serving, body).await?;
         if !answer.status().is_success() {
-            return self.pass_on(job, answer, serving, ending).await;
+            return self.pass_on(answer, serving, ending).await;
         }
         match job.request.is_stream {
             true => self.stream(job, answer, (serving, next), ending).await,
-            false => self.whole(job, answer, (serving, next), ending).await,
+            false => self.whole(answer, (serving, next), ending).await,
         }
     }
 
@@ -332,7 +340,7 @@ impl Gateway {
             request_id: Some(&request_id),
         };
         let asking = self.parts.client.send(&engine.address, sent);
-        match self.alive(serving, job.deadline, asking).await {
+        match self.alive(serving, asking).await {
             Some(Ok(answer)) => Ok(answer),
             Some(Err(error)) => Err(serving.fail(error.to_string())),
             None => Err(serving.fail("no answer in time".to_owned())),
@@ -340,12 +348,8 @@ impl Gateway {
     }
 
     /// Waits, while the request counts as alive. None at the deadline.
-    async fn alive<T>(
-        &self,
-        serving: &mut Serving,
-        deadline: Instant,
-        work: impl Future<Output = T>,
-    ) -> Option<T> {
+    async fn alive<T>(&self, serving: &mut Serving, work: impl Future<Output = T>) -> Option<T> {
+        let deadline = serving.deadline;
         let lease = self.config.routing.router.active.lease;
         while_alive(lease, || serving.is_alive(), timeout_at(deadline, work)).await.ok()
     }
@@ -353,7 +357,6 @@ impl Gateway {
     /// An answer that is no success: the engine's refusal goes to the client, its failure to the next worker.
     async fn pass_on(
         &self,
-        job: &Job,
         answer: Answer,
         mut serving: Serving,
         ending: &mut Ending,
@@ -364,7 +367,7 @@ impl Gateway {
         if is_failure {
             return Err(serving.fail(format!("status {status}")));
         }
-        let whole = match self.alive(&mut serving, job.deadline, answer.whole()).await {
+        let whole = match self.alive(&mut serving, answer.whole()).await {
             Some(Ok(whole)) => whole,
             Some(Err(error)) => return Err(serving.fail(error.to_string())),
             None => return Err(serving.fail("no answer in time".to_owned())),
@@ -377,12 +380,11 @@ impl Gateway {
     /// An answer that comes as a whole.
     async fn whole(
         self: &Arc<Self>,
-        job: &Job,
         answer: Answer,
         (mut serving, next): (Serving, Option<NextTurn>),
         ending: &mut Ending,
     ) -> Result<Response, Failure> {
-        let whole = match self.alive(&mut serving, job.deadline, answer.whole()).await {
+        let whole = match self.alive(&mut serving, answer.whole()).await {
             Some(Ok(whole)) => whole,
             Some(Err(error)) => return Err(serving.fail(error.to_string())),
             None => return Err(serving.fail("no answer in time".to_owned())),
@@ -400,6 +402,7 @@ impl Gateway {
     fn serving(&self, job: &Job, placement: Placement, keeps_text: bool) -> Serving {
         let choice = placement.decode.choice();
         let recorded = self.parts.recorder.begin(job.began, &job.prompt, choice);
+        let deadline = job.deadline(choice);
         let served = job.first_block().map(|first| (job.target.partition.clone(), first));
         Serving::new(serving::Parts {
             placement,
@@ -411,6 +414,7 @@ impl Gateway {
             mismatches: Arc::clone(&self.mismatches),
             gateway_began: self.began,
             began: job.began,
+            deadline,
             tally: Tally::new(keeps_text),
         })
     }

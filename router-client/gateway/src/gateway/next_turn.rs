@@ -113,7 +113,7 @@ impl Gateway {
             let answer = self.parts.client.send(&engine.address, sent).await?;
             answer.whole().await
         };
-        let answer = timeout_at(job.deadline, asking).await;
+        let answer = timeout_at(job.deadline(reservation.choice()), asking).await;
         let answer = answer.map_err(|_late| "no answer in time".to_owned());
         let answer = answer?.map_err(|error| error.to_string())?;
         // Whether it failed is no sign of the worker's health: nobody waits for it.

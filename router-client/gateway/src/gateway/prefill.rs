@@ -59,7 +59,7 @@ impl Gateway {
             }
             serde_json::from_slice::<Value>(&whole.body).map_err(|error| error.to_string())
         };
-        let answer = timeout_at(job.deadline, asking).await;
+        let answer = timeout_at(job.deadline(reservation.choice()), asking).await;
         let mut answer = answer.map_err(|_late| "no answer in time".to_owned())??;
         let parameters = answer.get_mut(PARAMETERS).map(Value::take);
         Ok(parameters.filter(Value::is_object))

@@ -7,6 +7,7 @@ use crate::mismatch::Mismatches;
 use crate::request::Kind;
 use kvasir_proto::types::{PartitionKey, SequenceHash, WorkerKey};
 use kvasir_router::metrics::RequestMetrics;
+use kvasir_router::output::Pace;
 use kvasir_router::recorder::{Recorded, Recorder};
 use parking_lot::Mutex;
 use router_client::router::{Ended, Placement};
@@ -40,6 +41,7 @@ pub(super) struct Parts {
     pub(super) mismatches: Arc<Mutex<Mismatches>>,
     pub(super) gateway_began: Instant,
     pub(super) began: Instant,
+    pub(super) deadline: Instant,
     pub(super) tally: Tally,
 }
 
@@ -56,10 +58,12 @@ pub(super) struct Serving {
     route_metrics: RequestMetrics,
     mismatches: Arc<Mutex<Mismatches>>,
     gateway_began: Instant,
-    began: Instant,
+    pace: Pace,
     request_id: String,
     has_begun: bool,
     reported: u64,
+    /// When the answer has to have begun.
+    pub(super) deadline: Instant,
     pub(super) tally: Tally,
 }
 
@@ -109,9 +113,10 @@ impl Serving {
             route_metrics,
             mismatches: parts.mismatches,
             gateway_began: parts.gateway_began,
-            began: parts.began,
+            pace: Pace::new(parts.began),
             has_begun: false,
             reported: 0,
+            deadline: parts.deadline,
             tally: parts.tally,
         }
     }
@@ -139,6 +144,10 @@ impl Serving {
         }
         self.first_token();
         let tokens = self.tally.output_tokens;
+        // The usage at the end corrects the number: no token came with it.
+        if kind == EventKind::Part {
+            self.pace.tokens(tokens, &self.metrics.output);
+        }
         if tokens >= self.reported + REPORT_TOKENS {
             self.reported = tokens;
             self.is_alive();
@@ -150,7 +159,7 @@ impl Serving {
         if std::mem::replace(&mut self.has_begun, true) {
             return;
         }
-        self.metrics.first_token(self.began.elapsed());
+        self.pace.first_token(&self.metrics.output);
         if let Some(placement) = &mut self.placement {
             placement.first_token();
         }
@@ -161,7 +170,7 @@ impl Serving {
 
     /// The answer is complete.
     pub(super) fn complete(mut self) -> Tally {
-        self.metrics.output(self.tally.output_tokens);
+        self.metrics.output.ended(self.tally.output_tokens);
         if let Some((partition, first)) = self.served.take() {
             let now = self.gateway_began.elapsed();
             self.mismatches.lock().served(&partition, first, now);

@@ -42,7 +42,7 @@ impl Gateway {
         ending: &mut Ending,
     ) -> Result<Response, Failure> {
         let mut events = Events::new(answer.pieces());
-        let first = match self.alive(&mut serving, job.deadline, events.next()).await {
+        let first = match self.alive(&mut serving, events.next()).await {
             Some(Ok(Some(first))) => first,
             Some(Ok(None)) => return Err(serving.fail("the answer is empty".to_owned())),
             Some(Err(error)) => return Err(serving.fail(error.to_string())),

@@ -1,6 +1,6 @@
 //! Tokens of earlier prompts, by the hash of what they were made from.
 
-use super::TokenList;
+use super::Tokenised;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ const EXPECTED_BYTES: usize = 4 << 10;
 /// A cache with a limit on its bytes.
 #[derive(Debug)]
 pub(super) struct TokenCache {
-    entries: Cache<u128, TokenList, Bytes>,
+    entries: Cache<u128, Tokenised, Bytes>,
     hits: AtomicU64,
     misses: AtomicU64,
 }
@@ -22,9 +22,9 @@ pub(super) struct TokenCache {
 #[derive(Debug, Clone)]
 struct Bytes;
 
-impl Weighter<u128, TokenList> for Bytes {
-    fn weight(&self, _key: &u128, tokens: &TokenList) -> u64 {
-        (ENTRY_BYTES + size_of_val::<[u32]>(tokens)) as u64
+impl Weighter<u128, Tokenised> for Bytes {
+    fn weight(&self, _key: &u128, tokens: &Tokenised) -> u64 {
+        (ENTRY_BYTES + tokens.first.bytes()) as u64
     }
 }
 
@@ -45,14 +45,14 @@ impl TokenCache {
         hasher.digest128()
     }
 
-    pub(super) fn get(&self, key: u128) -> Option<TokenList> {
+    pub(super) fn get(&self, key: u128) -> Option<Tokenised> {
         let found = self.entries.get(&key);
         let count = if found.is_some() { &self.hits } else { &self.misses };
         count.fetch_add(1, Ordering::Relaxed);
         found
     }
 
-    pub(super) fn put(&self, key: u128, tokens: TokenList) {
+    pub(super) fn put(&self, key: u128, tokens: Tokenised) {
         self.entries.insert(key, tokens);
     }
 
@@ -65,20 +65,24 @@ impl TokenCache {
 mod tests {
     use super::*;
 
+    fn tokens(token: u32, count: usize) -> Tokenised {
+        Tokenised::of(vec![vec![token; count].into()]).expect("a prompt")
+    }
+
     #[test]
     fn it_keeps_within_its_bytes() {
         let cache = TokenCache::new(64 << 10);
         for number in 0..1_000_u32 {
             let key = TokenCache::key(&[&number.to_le_bytes()]);
-            cache.put(key, vec![number; 256].into());
+            cache.put(key, tokens(number, 256));
             assert!(cache.entries.weight() <= 64 << 10);
         }
         assert!(cache.entries.len() >= 16, "{}", cache.entries.len());
         let last = TokenCache::key(&[&999_u32.to_le_bytes()]);
         let parts = TokenCache::key(&[b"a", b"bc"]);
         assert_ne!(parts, TokenCache::key(&[b"ab", b"c"]));
-        cache.put(last, vec![1].into());
-        assert_eq!(cache.get(last).as_deref(), Some(&[1][..]));
+        cache.put(last, tokens(1, 1));
+        assert_eq!(cache.get(last), Some(tokens(1, 1)));
         assert_eq!(cache.counts(), (1, 0));
     }
 }

@@ -1,8 +1,10 @@
 //! Tokenizers in files.
 
 use super::cache::TokenCache;
+use super::cut::Cut;
 use super::template::ChatTemplate;
-use super::{Found, TokenList, Unknown};
+use super::tokenize::adds_special;
+use super::{Made, Tokenised, Unknown};
 use crate::error::ApiError;
 use crate::request::{ApiRequest, Kind, Prompt};
 use serde_json::Value;
@@ -10,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tokenizers::Tokenizer;
+use tokenizers::{Encoding, Tokenizer};
 use tokio::task::spawn_blocking;
 
 /// The configuration beside a tokenizer, which has its chat template.
@@ -41,6 +43,8 @@ struct ModelTokenizer {
 struct Text {
     text: String,
     with_special: bool,
+    /// What of its tokens stays.
+    cut: Option<Cut>,
 }
 
 impl Tokenizers {
@@ -61,22 +65,23 @@ impl Tokenizers {
         self: &Arc<Self>,
         request: &ApiRequest,
         cache: &TokenCache,
-    ) -> Result<Found, ApiError> {
+    ) -> Result<Made, ApiError> {
         let of_model = self.0.get(&request.model).or_else(|| self.0.get(""));
-        let Some(model) = of_model else { return Ok(Found::Unknown(Unknown::NoTokenizer)) };
+        let Some(model) = of_model else { return Ok(Err(Unknown::NoTokenizer.missing())) };
         let texts = match model.texts(request)? {
             Ok(texts) => texts,
-            Err(unknown) => return Ok(Found::Unknown(unknown)),
+            Err(unknown) => return Ok(Err(unknown.missing())),
         };
-        let mut first: Option<TokenList> = None;
-        let mut all = 0;
+        let mut all: Option<Tokenised> = None;
         for text in texts {
-            let tokens = model.encode(&request.model, text, cache).await?;
-            all += tokens.len() as u64;
-            first.get_or_insert(tokens);
+            let encoded = model.encode(&request.model, text, cache).await?;
+            let Some(tokens) = encoded else { return Ok(Err(Unknown::Truncated.missing())) };
+            match &mut all {
+                Some(all) => all.all += tokens.all,
+                None => all = Some(tokens),
+            }
         }
-        let first = first.ok_or_else(|| ApiError::internal("a request without a prompt"))?;
-        Ok(Found::Tokens(first, all))
+        all.map(Ok).ok_or_else(|| ApiError::internal("a request without a prompt"))
     }
 }
 
@@ -104,10 +109,15 @@ impl ModelTokenizer {
 
     /// What is tokenised of a request, or why nothing is.
     fn texts(&self, request: &ApiRequest) -> Result<Result<Vec<Text>, Unknown>, ApiError> {
-        let special = request.body.get("add_special_tokens").and_then(Value::as_bool);
+        let cut = match Cut::of(request) {
+            Ok(cut) => cut,
+            Err(unknown) => return Ok(Err(unknown)),
+        };
+        // The template of a chat writes them itself.
+        let with_special = adds_special(request);
         if request.kind == Kind::Completion {
             let text = |prompt| match prompt {
-                Prompt::Text(text) => Some(Text { text, with_special: special.unwrap_or(true) }),
+                Prompt::Text(text) => Some(Text { text, with_special, cut }),
                 Prompt::Tokens(_) => None,
             };
             let texts: Option<Vec<_>> = request.prompts()?.into_iter().map(text).collect();
@@ -116,30 +126,46 @@ impl ModelTokenizer {
         let Some(template) = &self.template else { return Ok(Err(Unknown::NoTemplate)) };
         let rendered = template.render(request);
         let rendered = rendered.map_err(|error| ApiError::invalid("messages", error))?;
-        // The template writes them itself.
-        let text = |text| vec![Text { text, with_special: special.unwrap_or(false) }];
+        let text = |text| vec![Text { text, with_special, cut }];
         Ok(rendered.map(text).ok_or(Unknown::NotText))
     }
 
+    /// `None` if not even the special tokens stay of it.
     async fn encode(
         self: &Arc<Self>,
         model: &str,
         text: Text,
         cache: &TokenCache,
-    ) -> Result<TokenList, ApiError> {
-        let Text { text, with_special } = text;
-        let key = TokenCache::key(&[model.as_bytes(), &[with_special.into()], text.as_bytes()]);
+    ) -> Result<Option<Tokenised>, ApiError> {
+        let Text { text, with_special, cut } = text;
+        let limit = format!("{cut:?}");
+        let parts = [model.as_bytes(), &[with_special.into()], limit.as_bytes(), text.as_bytes()];
+        let key = TokenCache::key(&parts);
         if let Some(tokens) = cache.get(key) {
-            return Ok(tokens);
+            return Ok(Some(tokens));
         }
         let own = Arc::clone(self);
         // Long prompts take milliseconds, which other requests would wait for.
         let encoded = spawn_blocking(move || {
-            own.tokenizer.encode_fast(text, with_special).map(|at| TokenList::from(at.get_ids()))
+            let encoding = own.tokenizer.encode_fast(text, with_special)?;
+            Ok::<_, tokenizers::Error>(kept(&encoding, cut))
         });
         let encoded = encoded.await.map_err(|error| ApiError::internal(error.to_string()))?;
         let tokens = encoded.map_err(|error| ApiError::internal(format!("tokenizer: {error}")))?;
-        cache.put(key, Arc::clone(&tokens));
+        let tokens = tokens.and_then(|tokens| Tokenised::of(vec![tokens.into()]));
+        if let Some(tokens) = &tokens {
+            cache.put(key, tokens.clone());
+        }
         Ok(tokens)
     }
+}
+
+/// The tokens of a text that the engine keeps: the special tokens around it stay.
+fn kept(encoding: &Encoding, cut: Option<Cut>) -> Option<Vec<u32>> {
+    let tokens = encoding.get_ids();
+    let Some(cut) = cut else { return Some(tokens.to_vec()) };
+    let mask = encoding.get_special_tokens_mask();
+    let front = mask.iter().take_while(|is_special| **is_special == 1).count();
+    let back = mask.iter().skip(front).rev().take_while(|is_special| **is_special == 1).count();
+    cut.apply_between(tokens, (front, back))
 }

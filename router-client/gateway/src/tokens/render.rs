@@ -1,18 +1,25 @@
-//! Tokens by the engines' own endpoint: the same code that serves the request makes them.
+//! Tokens by the engines' own endpoints: the same code that serves the request makes them.
 
 use super::cache::TokenCache;
-use super::{Found, TokenList, Unknown};
-use crate::engines::{EngineClient, Sent};
+use super::cut::Cut;
+use super::endpoints::{Endpoint, Endpoints, is_closed};
+use super::tokenize::{Wanted, adds_special, wanted};
+use super::{Made, Missing, Tokenised, Unknown};
+use crate::engines::{EngineClient, Sent, Whole};
 use crate::hints::read_tokens;
+use crate::prompt::{PromptTokens, read_features};
 use crate::request::ApiRequest;
-use hyper::Uri;
+use futures::{StreamExt, TryStreamExt, stream};
+use hyper::{StatusCode, Uri};
 use serde_json::{Map, Value};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// Most servers that are asked for one request.
 const TRIES_MAX: usize = 2;
+/// Most calls of `/tokenize` for one request at a time.
+const CALLS_MAX: usize = 8;
 /// Fields of a request that say how it is answered, not what its prompt is.
 const UNRELATED: [&str; 22] = [
     "stream",
@@ -47,13 +54,46 @@ pub struct Renderer {
     server: Option<Uri>,
     timeout: Duration,
     turn: AtomicUsize,
+    endpoints: Endpoints,
+}
+
+/// Why a server gives no tokens.
+enum Failure {
+    /// The endpoint is closed or not there.
+    Closed(StatusCode),
+    /// Anything else.
+    Other(Missing),
+}
+
+impl From<String> for Failure {
+    fn from(detail: String) -> Self {
+        Self::Other(Missing { why: Unknown::NotRendered, detail })
+    }
 }
 
 impl Renderer {
     /// Asks `server`, or the engines if it is none, and waits for `timeout` at most.
     #[must_use]
-    pub const fn new(client: EngineClient, server: Option<Uri>, timeout: Duration) -> Self {
-        Self { client, server, timeout, turn: AtomicUsize::new(0) }
+    pub fn new(client: EngineClient, server: Option<Uri>, timeout: Duration) -> Self {
+        let endpoints = Endpoints::default();
+        Self { client, server, timeout, turn: AtomicUsize::new(0), endpoints }
+    }
+
+    /// How many of the servers make tokens by which endpoint: labels of a metric, and a number.
+    pub(super) fn counts(&self, engines: &[Uri]) -> Vec<((&'static str, u16), u64)> {
+        let counted = self.endpoints.count(&self.servers(engines));
+        let count = |endpoint: &Endpoint| counted.get(endpoint).map_or(0, |at| at.0 as u64);
+        Endpoint::all().iter().map(|endpoint| (endpoint.labels(), count(endpoint))).collect()
+    }
+
+    /// Servers that make tokens in another way than by `/render`, a line each.
+    pub(super) fn problems(&self, engines: &[Uri]) -> Vec<String> {
+        self.endpoints.problems(&self.servers(engines))
+    }
+
+    fn servers(&self, engines: &[Uri]) -> Vec<String> {
+        let servers = self.server.as_ref().map_or(engines, std::slice::from_ref);
+        servers.iter().map(Uri::to_string).collect()
     }
 
     pub(super) async fn tokens(
@@ -61,53 +101,149 @@ impl Renderer {
         request: &ApiRequest,
         engines: &[Uri],
         cache: &TokenCache,
-    ) -> Found {
-        let is_unrelated = |name: &String| UNRELATED.contains(&name.as_str());
-        let asked: Map<_, _> = request
-            .body
-            .iter()
-            .filter(|(name, _)| !is_unrelated(name))
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect();
-        let text = Value::Object(asked).to_string();
+    ) -> Made {
+        let text = rendered_body(request);
         let path = format!("{}/render", request.kind.path());
         let key = TokenCache::key(&[path.as_bytes(), text.as_bytes()]);
-        let found = |tokens: TokenList| {
-            let count = tokens.len() as u64;
-            Found::Tokens(tokens, count)
-        };
         if let Some(tokens) = cache.get(key) {
-            return found(tokens);
+            return Ok(tokens);
         }
         let servers = self.server.as_ref().map_or(engines, std::slice::from_ref);
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let none = "no server's address is known".to_owned();
+        let mut missing = Missing { why: Unknown::NotRendered, detail: none };
         for number in 0..servers.len().min(TRIES_MAX) {
             let Some(server) = servers.get((turn + number) % servers.len()) else { continue };
-            let asking = self.ask(server, &path, text.clone());
-            match timeout(self.timeout, asking).await {
+            let asking = self.ask(server, (&path, &text), request);
+            missing = match timeout(self.timeout, asking).await {
                 Ok(Ok(tokens)) => {
-                    cache.put(key, TokenList::clone(&tokens));
-                    return found(tokens);
+                    // The content of an image's address may change.
+                    if !tokens.first.has_images() {
+                        cache.put(key, tokens.clone());
+                    }
+                    return Ok(tokens);
                 }
-                Ok(Err(error)) => tracing::debug!(%server, %error, "a prompt is not rendered"),
-                Err(_late) => tracing::debug!(%server, "a prompt is not rendered in time"),
-            }
+                Ok(Err(missing)) => missing,
+                Err(_late) => {
+                    let detail = format!("{server}: no answer within {:?}", self.timeout);
+                    Missing { why: Unknown::NotRendered, detail }
+                }
+            };
+            tracing::debug!(%server, detail = missing.detail, "a prompt is not rendered");
         }
-        Found::Unknown(Unknown::NotRendered)
+        Err(missing)
     }
 
-    async fn ask(&self, server: &Uri, path: &str, body: String) -> Result<TokenList, String> {
+    /// Asks a server: by `/render`, or by `/tokenize` if `/render` is closed.
+    async fn ask(&self, server: &Uri, (path, text): (&str, &str), request: &ApiRequest) -> Made {
+        let name = server.to_string();
+        let at_server = |failure| match failure {
+            Failure::Closed(status) => {
+                let detail = format!("{server}: /render and /tokenize are closed, status {status}");
+                Missing { why: Unknown::NotRendered, detail }
+            }
+            Failure::Other(Missing { why, detail }) => {
+                Missing { why, detail: format!("{server}: {detail}") }
+            }
+        };
+        let closed = match self.endpoints.of(&name, Instant::now()) {
+            Endpoint::Render => match self.render(server, path, text).await {
+                Ok(tokens) => {
+                    self.endpoints.learn(&name, Endpoint::Render, Instant::now());
+                    return Ok(tokens);
+                }
+                Err(Failure::Closed(status)) => status,
+                Err(failure) => return Err(at_server(failure)),
+            },
+            Endpoint::Tokenize(status) => StatusCode::from_u16(status).unwrap_or_default(),
+            Endpoint::None(status) => {
+                let status = StatusCode::from_u16(status).unwrap_or_default();
+                return Err(at_server(Failure::Closed(status)));
+            }
+        };
+        let tokenised = self.tokenize(server, request).await;
+        let endpoint = match &tokenised {
+            Err(Failure::Closed(_)) => Endpoint::None(closed.as_u16()),
+            Ok(_) => Endpoint::Tokenize(closed.as_u16()),
+            Err(Failure::Other(_)) => return tokenised.map_err(at_server),
+        };
+        self.endpoints.learn(&name, endpoint, Instant::now());
+        tokenised.map_err(at_server)
+    }
+
+    async fn render(&self, server: &Uri, path: &str, text: &str) -> Result<Tokenised, Failure> {
+        let answer = self.post(server, path, text.to_owned()).await?;
+        let answer: Value =
+            serde_json::from_slice(&answer.body).map_err(|error| error.to_string())?;
+        let tokens = |prompt: &Value| {
+            let tokens = prompt.get("token_ids").and_then(read_tokens)?;
+            let images = read_features(prompt.get("features").unwrap_or(&Value::Null))?;
+            PromptTokens::from(tokens).with_images(images).ok()
+        };
+        // A completion has a list of prompts; of several the first decides.
+        let prompts = answer.as_array().map_or(std::slice::from_ref(&answer), Vec::as_slice);
+        let prompts: Option<Vec<_>> = prompts.iter().map(tokens).collect();
+        let tokenised = prompts.and_then(Tokenised::of);
+        tokenised.ok_or_else(|| {
+            "the answer has no token_ids, or features of another form".to_owned().into()
+        })
+    }
+
+    async fn tokenize(&self, server: &Uri, request: &ApiRequest) -> Result<Tokenised, Failure> {
+        let unknown = |why: Unknown| {
+            let detail = "/tokenize does not cut prompts as this request wants it".to_owned();
+            Failure::Other(Missing { why, detail })
+        };
+        let cut = Cut::of(request).map_err(unknown)?;
+        let wanted = wanted(request).map_err(|error| error.message().to_owned())?;
+        let calls = wanted.into_iter().map(|wanted| self.prompt(server, wanted));
+        let prompts: Vec<_> = stream::iter(calls).buffered(CALLS_MAX).try_collect().await?;
+        let cut_prompt = |tokens: Vec<u32>| match cut {
+            Some(cut) if tokens.len() > cut.count() => {
+                // Which of them are special tokens, which stay, the answer does not say.
+                let is_plain = !adds_special(request);
+                is_plain.then(|| cut.apply(&tokens).to_vec())
+            }
+            Some(_) | None => Some(tokens),
+        };
+        let prompts: Option<Vec<_>> = prompts.into_iter().map(cut_prompt).collect();
+        let prompts = prompts.ok_or_else(|| unknown(Unknown::Truncated))?;
+        Tokenised::of(prompts.into_iter().map(Into::into).collect())
+            .ok_or_else(|| "no prompt".to_owned().into())
+    }
+
+    /// The tokens of one prompt, by `/tokenize`.
+    async fn prompt(&self, server: &Uri, wanted: Wanted) -> Result<Vec<u32>, Failure> {
+        let body = match wanted {
+            Wanted::Call(body) => body.to_string(),
+            Wanted::Tokens(tokens) => return Ok(tokens),
+        };
+        let answer = self.post(server, "/tokenize", body).await?;
+        let answer: Value =
+            serde_json::from_slice(&answer.body).map_err(|error| error.to_string())?;
+        let tokens = answer.get("tokens").and_then(read_tokens);
+        tokens.ok_or_else(|| "the answer has no tokens".to_owned().into())
+    }
+
+    async fn post(&self, server: &Uri, path: &str, body: String) -> Result<Whole, Failure> {
         let sent = Sent { path, body: body.into(), rank: None, request_id: None };
         let answer = self.client.send(server, sent).await.map_err(|error| error.to_string())?;
         let answer = answer.whole().await.map_err(|error| error.to_string())?;
-        if !answer.status.is_success() {
-            return Err(format!("status {}", answer.status));
+        match answer.status {
+            status if status.is_success() => Ok(answer),
+            status if is_closed(status, &answer.body) => Err(Failure::Closed(status)),
+            status => Err(format!("{path}: status {status}").into()),
         }
-        let answer: Value =
-            serde_json::from_slice(&answer.body).map_err(|error| error.to_string())?;
-        // A completion has a list of prompts; of several the first decides.
-        let prompt = answer.get(0).unwrap_or(&answer);
-        let tokens = prompt.get("token_ids").and_then(read_tokens);
-        tokens.map(TokenList::from).ok_or_else(|| "the answer has no token_ids".to_owned())
     }
+}
+
+/// What of a request decides its tokens.
+fn rendered_body(request: &ApiRequest) -> String {
+    // How long a prompt may be that its engine cuts depends on the room for the answer.
+    let is_cut = request.body.get("truncate_prompt_tokens").is_some_and(|at| !at.is_null());
+    let is_kept = |name: &str| is_cut && ["max_tokens", "max_completion_tokens"].contains(&name);
+    let is_related = |name: &str| is_kept(name) || !UNRELATED.contains(&name);
+    let related = request.body.iter().filter(|(name, _)| is_related(name));
+    let related: Map<_, _> = related.map(|(name, value)| (name.clone(), value.clone())).collect();
+    Value::Object(related).to_string()
 }

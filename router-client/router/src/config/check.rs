@@ -2,8 +2,9 @@ use super::{Options, RoutingOptions};
 use kvasir_process::config::ConfigError;
 use kvasir_process::nats::NatsServers;
 use kvasir_process::options::{ProcessConfig, dialled, positive};
-use kvasir_process::text::{ServerUrl, Span};
+use kvasir_process::text::Span;
 use kvasir_proto::limits::NAME_BYTES_MAX;
+use kvasir_proto::types::WorkerId;
 use router_client::route::{
     ActiveConfig, BusyThresholds, ConfigError as SettingError, CostConfig, FetchConfig,
     OutlierConfig, PreferenceWeights, QueueConfig, SelectConfig, SlowStart, SyncConfig,
@@ -11,14 +12,14 @@ use router_client::route::{
 };
 use router_client::router::{PoolsConfig, RouterConfig};
 use router_client::{Dialer, REPLICAS_MAX};
-use std::env;
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Most shards.
 const SHARDS_MAX: usize = 256;
-/// Longest wait in the queue: a response has to begin within 30 s.
+/// Longest wait in the queue of a router: its response has to begin within 30 s.
 const QUEUE_TIMEOUT_MAX: Duration = Duration::from_secs(25);
 /// How long a recorded decision counts where engines publish no events (`--router-ttl-secs` of document 004).
 const PLACEMENT_TTL_DEFAULT: Duration = Duration::from_secs(120);
@@ -26,8 +27,6 @@ const PLACEMENT_TTL_DEFAULT: Duration = Duration::from_secs(120);
 const EJECTION_GROWTH: u32 = 10;
 /// Any block size: each partition has its own.
 const BLOCK_SIZE: NonZeroU32 = NonZeroU32::MIN;
-/// The server where nothing names one.
-const NATS_DEFAULT: &str = "nats://127.0.0.1:4222";
 
 /// Checked options.
 #[derive(Debug, Clone)]
@@ -47,6 +46,8 @@ pub struct RoutingConfig {
     pub dialer: Dialer,
     /// Longest wait for the index.
     pub index_deadline: Duration,
+    /// HTTP addresses of the engines of workers that do not have them as a label. The router has none.
+    pub engines: BTreeMap<WorkerId, String>,
     /// How often workers are listed.
     pub discovery_interval: Duration,
     /// Settings of the routers; the block size is each partition's own.
@@ -71,6 +72,11 @@ impl Config {
     pub fn check(options: &Options) -> Result<Self, ConfigError> {
         let process = options.process.check()?;
         let routing = RoutingConfig::check(&options.routing, &process.dialer)?;
+        if routing.queue_timeout > QUEUE_TIMEOUT_MAX {
+            let (given, max) = (options.routing.queue_timeout, Span(QUEUE_TIMEOUT_MAX));
+            let why = format!("is {given}, at most {max}");
+            return Err(ConfigError::invalid("queue-timeout", why));
+        }
         Ok(Self { process, routing })
     }
 }
@@ -83,16 +89,10 @@ impl RoutingConfig {
     pub fn check(options: &RoutingOptions, dialer: &Dialer) -> Result<Self, ConfigError> {
         let router = router(options)?;
         router.check().map_err(|error| setting(&error))?;
-        if options.queue_timeout.0 > QUEUE_TIMEOUT_MAX {
-            let (given, max) = (options.queue_timeout, Span(QUEUE_TIMEOUT_MAX));
-            return Err(ConfigError::invalid(
-                "queue-timeout",
-                format!("is {given}, at most {max}"),
-            ));
-        }
         Ok(Self {
             shards: shards(&options.indexer, dialer)?,
             dialer: dialer.clone(),
+            engines: BTreeMap::new(),
             index_deadline: positive("index-deadline", options.index_deadline)?,
             discovery_interval: positive("discovery-interval", options.discovery_interval)?,
             router,
@@ -145,6 +145,7 @@ fn router(options: &RoutingOptions) -> Result<RouterConfig, ConfigError> {
         overlap_score_weight: options.overlap_score_weight,
         credits,
         active_prefill_weight: options.active_prefill_weight,
+        decode_price: options.decode_price,
     };
     let busy = BusyThresholds {
         active_decode_blocks: options.active_decode_blocks_threshold,
@@ -214,17 +215,7 @@ fn pools(options: &RoutingOptions) -> Result<PoolsConfig, ConfigError> {
 }
 
 fn nats(options: &RoutingOptions) -> Result<Option<NatsServers>, ConfigError> {
-    let url = match &options.nats_url {
-        Some(url) => url.clone(),
-        None if options.replica_sync => {
-            let named = env::var_os("NATS_SERVER").and_then(|url| url.into_string().ok());
-            // Often without a scheme: host:port.
-            let with_scheme = |url: String| {
-                if url.contains("://") { url } else { format!("nats://{url}") }
-            };
-            ServerUrl::from(named.map_or_else(|| NATS_DEFAULT.to_owned(), with_scheme))
-        }
-        None => return options.nats_access.check_without_server().map(|()| None),
-    };
-    NatsServers::read(&url, options.nats_access.access()).map(Some)
+    let (url, access) = (&options.nats_url, &options.nats_access);
+    let needs_nats = url.is_some() || options.replica_sync || access.is_set();
+    needs_nats.then(|| access.servers(url.as_ref())).transpose()
 }

@@ -2,7 +2,7 @@ use clap::{ArgAction, Args};
 use kvasir_process::config;
 use kvasir_process::options::{NatsAccessOptions, ProcessOptions};
 use kvasir_process::text::{self, ByteCount, ServerUrl, Span, optional};
-use router_client::route::{BlockTracking, KvReuse, Mode, QueuePolicy};
+use router_client::route::{BlockTracking, DecodePrice, KvReuse, Mode, QueuePolicy};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -64,6 +64,11 @@ pub struct RoutingOptions {
     /// Weight of the tokens that a worker has yet to compute for earlier requests, beside the request's own
     #[arg(long, value_name = "WEIGHT", default_value_t = 1.0)]
     pub active_prefill_weight: f64,
+    /// Cost of a block in use: by-room (next to nothing while the worker has room) or full (as much as a block to compute: the
+    /// formula of the documents)
+    #[arg(long, value_name = "PRICE", default_value_t = DecodePrice::ByRoom)]
+    #[serde(serialize_with = "text::serialize")]
+    pub decode_price: DecodePrice,
     /// Overlap that the index verified longer ago is credited by uncertain-credit; however long ago if not set
     #[arg(long, value_name = "TIME")]
     #[serde(serialize_with = "optional::serialize")]
@@ -107,7 +112,7 @@ pub struct RoutingOptions {
     /// Most requests that wait
     #[arg(long, value_name = "COUNT", default_value_t = 4_096)]
     pub queue_entries: usize,
-    /// Longest wait in the queue*, at most 25s
+    /// Longest wait in the queue*. In the router at most 25s, as its answers have to begin within 30s; in the gateway any time
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(20))]
     pub queue_timeout: Span,
     /// Share of a rank's blocks in use above which it gets no request; no bound if not set
@@ -152,8 +157,9 @@ pub struct RoutingOptions {
     /// How often replicas compare what they know
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(5))]
     pub sync_digest_interval: Span,
-    /// NATS server for replica-sync and for loads that agents publish, such as nats://127.0.0.1:4222; with replica-sync,
-    /// the default is the variable NATS_SERVER, or else nats://127.0.0.1:4222
+    /// NATS server for replica-sync and for loads that agents publish, such as nats://127.0.0.1:4222. If not
+    /// set, and replica-sync or another option needs NATS: the server in the variable NATS_SERVER, else
+    /// nats://127.0.0.1:4222
     #[arg(long, hide_env_values = true, hide_default_value = true, value_name = "URL")]
     pub nats_url: Option<ServerUrl>,
     /// How to sign on to NATS, and what stands before all names there.

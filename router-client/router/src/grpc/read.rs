@@ -22,6 +22,7 @@ pub(super) struct Select {
     block_size: Option<u32>,
     /// Taken out once the prompt is hashed: a request that waits does not hold its tokens.
     input: Option<QueryInput>,
+    next_tokens: Option<Vec<u32>>,
     input_tokens: Option<u64>,
 }
 
@@ -47,11 +48,20 @@ impl Select {
             return Err(mismatch("disaggregate", "is set", "without dry_run and roles"));
         }
         let query = take_prompt(&mut request)?;
-        let FindQuery { partition, block_size, input, .. } = query;
+        let FindQuery { partition, block_size, input, next_tokens, .. } = query;
         let (is_dry_run, input_tokens) = (request.dry_run, request.input_tokens);
         let hints = hints(request, queue_timeout)?;
         let input = Some(input);
-        Ok(Self { partition, hints, is_dry_run, is_disaggregated, block_size, input, input_tokens })
+        Ok(Self {
+            partition,
+            hints,
+            is_dry_run,
+            is_disaggregated,
+            block_size,
+            input,
+            next_tokens,
+            input_tokens,
+        })
     }
 
     /// The prompt, hashed for a fleet with so many tokens a block.
@@ -78,6 +88,10 @@ impl Select {
             block_size,
             input_tokens,
             local_hashes: locals.iter().map(|LocalHash(hash)| *hash).collect(),
+            next_tokens: match self.next_tokens.take() {
+                Some(next_tokens) => next_tokens,
+                None => input.next_tokens(block_size),
+            },
             minimum_overlap_blocks: 1,
             top_k: 0,
             shared: true,

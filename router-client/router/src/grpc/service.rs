@@ -256,7 +256,9 @@ impl RouterContract for RouterService {
         request: Request<pb::SelectWorkerRequest>,
     ) -> Result<Response<pb::SelectWorkerResponse>, Status> {
         let (principal, quota) = (principal(&request)?, quota(&request));
-        self.select((&principal, quota.as_ref()), request.into_inner()).await.map(Response::new)
+        // Large, and most of it is not used while the request waits in the queue.
+        let select = Box::pin(self.select((&principal, quota.as_ref()), request.into_inner()));
+        select.await.map(Response::new)
     }
 
     async fn mark_prefill_completed(

@@ -2,7 +2,7 @@ use super::chains::Chains;
 use super::config::{ACTIVE_RANKS_MAX, ActiveConfig, BlockTracking, KvReuse};
 use super::key::{RequestKey, RouterId};
 use super::outcome::{AddError, Expired, Placed, SharedBlocks, Update};
-use super::rank::{LoadDigest, Rank, RankId, RankLoad, RankLoads};
+use super::rank::{BLOCK_MILLIBLOCKS, LoadDigest, Rank, RankId, RankLoad, RankLoads};
 use super::request::{
     ActiveRequest, NewRequest, PromptBlocks, REQUEST_BLOCKS_MAX, REQUEST_TOKENS_MAX, Request,
     RequestNotes, place_digest,
@@ -115,6 +115,8 @@ impl ActiveLoads {
         let place = self.rank(new.rank).ok_or(AddError::UnknownRank)?.place;
         let has_room = self.check(&new)?;
         let blocks = self.tracked(new.blocks);
+        let given_tokens =
+            new.prefill_tokens.saturating_add(u64::from(self.config.block_size.get()));
         let prefill_tokens = if self.config.track_prefill_tokens { new.prefill_tokens } else { 0 };
         let new = NewRequest { blocks, prefill_tokens, ..new };
         let expires = now.saturating_add(self.config.lease);
@@ -138,6 +140,8 @@ impl ActiveLoads {
         if self.config.blocks != BlockTracking::Off {
             request.context_tokens = request.input_tokens;
         }
+        // A request with nothing to compute is something given, too.
+        self.loads.give(new.rank, given_tokens);
         if let Some(load) = self.loads.get_mut(new.rank) {
             load.requests += 1;
             load.prefilling_requests += 1;
@@ -272,12 +276,22 @@ impl ActiveLoads {
     }
 
     /// The load of a rank for a decision at `now`: like [`ActiveLoads::load`], with an estimate of
-    /// [`RankLoad::computed_tokens`] from the pace of the rank's first tokens so far. The estimate never exceeds the tokens
-    /// of the oldest prompt.
+    /// [`RankLoad::computed_tokens`] from the pace of the rank's first tokens so far, and with
+    /// [`RankLoad::given_tokens`]. The estimate never exceeds the tokens of the oldest prompt.
     #[must_use]
     #[inline]
     pub fn load_at(&self, rank: RankId, now: Duration) -> RankLoad {
         self.loads.get_at(rank, now)
+    }
+
+    /// The engine of a rank says that so many blocks are in use: those that known requests do not use are
+    /// [`RankLoad::foreign_blocks`]. None: it does not say. Where blocks are not tracked, nobody knows whose they are.
+    pub fn report_blocks(&mut self, rank: RankId, blocks: Option<u64>) {
+        let blocks = blocks.filter(|_| self.config.blocks != BlockTracking::Off);
+        if let Some(load) = self.loads.get_mut(rank) {
+            let own = load.prompt_blocks + load.output_milliblocks.div_ceil(BLOCK_MILLIBLOCKS);
+            load.foreign_blocks = blocks.unwrap_or(0).saturating_sub(own);
+        }
     }
 
     /// Tokens that a rank computes a second, as its first tokens show; none before the first one.

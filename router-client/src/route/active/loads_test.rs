@@ -333,3 +333,49 @@ fn a_routers_requests_are_known_together() {
     assert_eq!(loads.expire(secs(309)).len(), 3);
     assert_eq!((loads.rank_of(&worker("a")), loads.rank_of(&worker("c"))), (Some(a), None));
 }
+
+/// What a rank was given outlives the requests, and fades with each further request, whoever gets that.
+#[test]
+fn what_was_given_lately_fades_with_each_request() {
+    let (mut loads, a, b) = two(CONFIG);
+    let given = |loads: &ActiveLoads| [a, b].map(|rank| loads.load_at(rank, secs(0)).given_tokens);
+    let blocks = chain(1..=9);
+    loads.add(&key(OURS, "first"), request(a, &blocks), secs(0)).expect("added");
+    loads.free(&key(OURS, "first"));
+    assert_eq!(given(&loads), [160, 0], "the prompt, and a block for the request");
+    assert!(loads.load_at(a, secs(0)).is_empty() && loads.load(a).given_tokens == 0);
+    let mut least = 160;
+    for number in 0..20_000 {
+        let (id, short) = (key(OURS, &number.to_string()), chain([]));
+        loads.add(&id, request(b, &short), secs(0)).expect("added");
+        loads.free(&id);
+        let [old, new] = given(&loads);
+        assert!(old <= least && new <= 16 * 256, "{old} of 160, {new}");
+        least = old;
+        if number == 255 {
+            assert!((50..70).contains(&old), "a third is left, {old}");
+        }
+    }
+    let [old, new] = given(&loads);
+    assert!(old == 0 && new > 4_000, "{old}, {new}");
+}
+
+#[test]
+fn blocks_that_no_known_request_uses_are_foreign() {
+    let (mut loads, a, _) = two(CONFIG);
+    let blocks = chain(1..=9);
+    loads.add(&key(OURS, "1"), request(a, &blocks), secs(0)).expect("added");
+    let mut after = |reported| {
+        loads.report_blocks(a, reported);
+        (loads.load(a).foreign_blocks, loads.load_at(a, secs(0)).active_blocks())
+    };
+    assert_eq!(after(Some(30)), (21, 30.0));
+    assert_eq!(after(Some(5)), (0, 9.0), "a report from before the request");
+    assert_eq!(after(None), (0, 9.0));
+    loads.report_blocks(a, Some(30));
+    loads.free(&key(OURS, "1"));
+    assert!(loads.load(a).is_empty(), "they are of no known request");
+    let (mut untracked, a, _) = two(ActiveConfig { blocks: BlockTracking::Off, ..CONFIG });
+    untracked.report_blocks(a, Some(30));
+    assert_eq!(untracked.load(a).foreign_blocks, 0, "nobody knows whose they are");
+}

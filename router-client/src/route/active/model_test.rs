@@ -82,6 +82,8 @@ impl Reference {
                     here.iter().map(|known| known.input_tokens).sum()
                 }
             },
+            foreign_blocks: 0,
+            given_tokens: 0,
         }
     }
 
@@ -270,7 +272,7 @@ impl Both {
             assert_eq!(self.loads.load(*rank), load);
             let later = self.loads.load_at(*rank, Duration::from_secs(self.now + 1));
             assert!(later.computed_tokens <= load.prefill_tokens, "{later:?}");
-            assert_eq!(RankLoad { computed_tokens: 0, ..later }, load);
+            assert_eq!(RankLoad { computed_tokens: 0, given_tokens: 0, ..later }, load);
             assert_eq!(shared.of(*rank), self.reference.shared(at, probe, config));
             assert_eq!(self.loads.digest(*rank).requests, self.loads.load(*rank).requests);
         }

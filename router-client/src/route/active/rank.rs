@@ -36,6 +36,10 @@ pub struct RankLoad {
     /// Tokens of all prompts under way, shared ones once for each request: what attention reads. 0 where blocks are not
     /// tracked.
     pub context_tokens: u64,
+    /// Blocks in use that no known request uses, by the engine's own report.
+    pub foreign_blocks: u64,
+    /// Tokens of prompts that the rank was given to compute lately, by a moving sum over requests; 0 if no time was given.
+    pub given_tokens: u64,
 }
 
 /// Digest of the requests of one rank: equal where two replicas know the same of it, in whatever order they learned it.
@@ -49,9 +53,18 @@ pub struct LoadDigest {
     pub sum: u64,
 }
 
+/// Of what ranks were given, each further request of the partition leaves this share: about the last 256 requests count.
+const GIVEN_KEPT: f64 = 1.0 - 1.0 / 256.0;
+/// At this value the unit of what was given is 1 again, long before numbers overflow.
+const GIVEN_UNIT_MIN: f64 = 1e-12;
+
 /// Loads by slot. A decision reads those of all ranks and nothing else of them, so they lie side by side.
-#[derive(Debug, Default)]
-pub(super) struct RankLoads(Vec<Seat>);
+#[derive(Debug)]
+pub(super) struct RankLoads {
+    seats: Vec<Seat>,
+    /// Tokens that 1 of [`Seat::given`] stands for: it falls with each request, and no rank has to be written down.
+    given_unit: f64,
+}
 
 /// The generation of no rank.
 const NOBODY: u64 = u64::MAX;
@@ -63,6 +76,7 @@ struct Seat {
     generation: u64,
     load: RankLoad,
     pace: Pace,
+    given: f64,
 }
 
 /// A rank with its requests; its load is in [`RankLoads`].
@@ -81,10 +95,10 @@ pub(super) struct Rank {
 // === impl RankLoad ===
 
 impl RankLoad {
-    /// Blocks in use, those of output by their weight.
+    /// Blocks in use, those of output by their weight, and those of requests that other clients sent to the engine.
     #[must_use]
     pub fn active_blocks(&self) -> f64 {
-        let prompts = real(self.prompt_blocks);
+        let prompts = real(self.prompt_blocks + self.foreign_blocks);
         if self.output_milliblocks == 0 {
             // The usual case, for each rank at each decision: a division would be most of the work.
             return prompts;
@@ -109,7 +123,8 @@ impl RankLoad {
     /// Whether nothing is under way.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        *self == Self::default()
+        let Self { foreign_blocks, given_tokens, .. } = *self;
+        *self == Self { foreign_blocks, given_tokens, ..Self::default() }
     }
 }
 
@@ -136,6 +151,12 @@ impl LoadDigest {
 
 // === impl RankLoads ===
 
+impl Default for RankLoads {
+    fn default() -> Self {
+        Self { seats: Vec::new(), given_unit: 1.0 }
+    }
+}
+
 impl RankLoads {
     const EMPTY: Seat = Seat {
         generation: NOBODY,
@@ -147,18 +168,21 @@ impl RankLoads {
             prefill_tokens: 0,
             computed_tokens: 0,
             context_tokens: 0,
+            foreign_blocks: 0,
+            given_tokens: 0,
         },
         pace: Pace::UNKNOWN,
+        given: 0.0,
     };
 
     /// A rank has its slot from now on, without load.
     pub(super) fn join(&mut self, rank: RankId) {
         let at = usize::try_from(rank.slot).unwrap_or(usize::MAX);
         // Slots are given without gaps, and their number is limited.
-        if at == self.0.len() {
-            self.0.push(Self::EMPTY);
+        if at == self.seats.len() {
+            self.seats.push(Self::EMPTY);
         }
-        if let Some(seat) = self.0.get_mut(at) {
+        if let Some(seat) = self.seats.get_mut(at) {
             debug_assert_eq!(seat.generation, NOBODY, "the slot is free");
             *seat = Seat { generation: rank.generation, ..Self::EMPTY };
         }
@@ -176,16 +200,22 @@ impl RankLoads {
         self.seat(rank).map_or(Self::EMPTY.load, |seat| seat.load)
     }
 
-    /// The load with what is likely to be computed by `now`.
+    /// The load with what is likely to be computed by `now`, and what was given lately.
     #[inline]
     pub(super) fn get_at(&self, rank: RankId, now: Duration) -> RankLoad {
-        self.seat(rank).map_or(Self::EMPTY.load, |Seat { load, pace, .. }| {
+        self.seat(rank).map_or(Self::EMPTY.load, |Seat { load, pace, given, .. }| {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "it is a count of tokens"
+            )]
+            let given_tokens = (given * self.given_unit) as u64;
             let computed_tokens = pace.computed_tokens(now);
             debug_assert!(
                 computed_tokens <= load.prefill_tokens,
                 "the oldest prompt is one of them"
             );
-            RankLoad { computed_tokens, ..*load }
+            RankLoad { computed_tokens, given_tokens, ..*load }
         })
     }
 
@@ -199,14 +229,27 @@ impl RankLoads {
         }
     }
 
+    /// A rank was given so many tokens to compute: what all ranks were given before counts less.
+    pub(super) fn give(&mut self, rank: RankId, tokens: u64) {
+        self.given_unit *= GIVEN_KEPT;
+        if self.given_unit < GIVEN_UNIT_MIN {
+            self.seats.iter_mut().for_each(|seat| seat.given *= self.given_unit);
+            self.given_unit = 1.0;
+        }
+        let given = real(tokens) / self.given_unit;
+        if let Some(seat) = self.seat_mut(rank) {
+            seat.given += given;
+        }
+    }
+
     #[inline]
     fn seat(&self, rank: RankId) -> Option<&Seat> {
-        let seat = usize::try_from(rank.slot).ok().and_then(|slot| self.0.get(slot));
+        let seat = usize::try_from(rank.slot).ok().and_then(|slot| self.seats.get(slot));
         seat.filter(|seat| seat.generation == rank.generation)
     }
 
     fn seat_mut(&mut self, rank: RankId) -> Option<&mut Seat> {
-        let seat = usize::try_from(rank.slot).ok().and_then(|slot| self.0.get_mut(slot));
+        let seat = usize::try_from(rank.slot).ok().and_then(|slot| self.seats.get_mut(slot));
         seat.filter(|seat| seat.generation == rank.generation)
     }
 }

@@ -198,7 +198,9 @@ impl<'a> Scorer<'a> {
             overlap,
             active_prefill_tokens: load.pending_tokens().saturating_sub(expected_tokens),
             decode_blocks,
-            context_blocks: real(load.context_tokens) * self.blocks_per_token,
+            context_blocks: real(load.context_tokens) * self.blocks_per_token
+                + real(load.foreign_blocks),
+            given_blocks: real(load.given_tokens) * self.blocks_per_token,
             capacity_blocks: *capacity_blocks,
             fetch,
         })

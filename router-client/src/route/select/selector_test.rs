@@ -1,7 +1,7 @@
 use super::*;
 use crate::route::active::{ActiveConfig, ActiveLoads, NewRequest, PromptBlocks, RankLoad};
 use crate::route::active::{RequestKey, RouterId};
-use crate::route::cost::TierBlocks;
+use crate::route::cost::{CostConfig, DecodePrice, TierBlocks};
 use crate::route::trust::Trust;
 use kvasir_proto::convert::{ModelType, ModelTypes, Role, WorkerProfile};
 use kvasir_proto::types::{SequenceHash, WorkerId, WorkerKey};
@@ -67,6 +67,12 @@ fn selector(mode: Mode) -> Selector {
     Selector::new(SelectConfig { mode, ..SelectConfig::default() })
 }
 
+/// With the documents' price of blocks in use.
+fn documents() -> Selector {
+    let cost = CostConfig { decode_price: DecodePrice::Full, ..CostConfig::default() };
+    Selector::new(SelectConfig { cost, ..SelectConfig::default() })
+}
+
 /// For what needs no chance.
 fn no_chance() -> u64 {
     panic!("nothing is drawn")
@@ -104,7 +110,7 @@ fn the_documents_example_chooses_worker_2() {
     let asked = Question { blocks: 0, explain: true, ..question(10) };
     let keys = keys(3);
     let all = candidates(&keys, &ranks);
-    let chosen = selector(Mode::Kv).select(&asked, &all, &mut no_chance).expect("a decision");
+    let chosen = documents().select(&asked, &all, &mut no_chance).expect("a decision");
     assert_eq!((chosen.candidate, chosen.reason), (1, Reason::LowestScore));
     let terms = |at: &Explanation| [at.cost.prefill_blocks, at.cost.decode_blocks, at.score];
     let terms: Vec<_> = chosen.explanations.iter().map(terms).collect();
@@ -114,7 +120,7 @@ fn the_documents_example_chooses_worker_2() {
 #[test]
 fn the_lowest_cost_wins_by_the_requests_own_weight() {
     let ranks = [rank(0, 0), rank(30, 20)];
-    let mut selector = selector(Mode::Kv);
+    let mut selector = documents();
     assert_eq!(choose(&mut selector, &question(20), &ranks), (1, Reason::LowestScore));
     let reuse = Question { overlap_score_weight: Some(3.0), ..question(20) };
     assert_eq!(choose(&mut selector, &reuse, &ranks), (2, Reason::LowestScore));
@@ -125,7 +131,7 @@ fn the_lowest_cost_wins_by_the_requests_own_weight() {
 
 #[test]
 fn equal_scores_go_to_the_least_loaded_and_then_in_turn() {
-    let mut selector = selector(Mode::Kv);
+    let mut selector = documents();
     let equal = [rank(7, 3), rank(4, 0), rank(9, 5)];
     assert_eq!(choose(&mut selector, &question(10), &equal), (2, Reason::LeastLoadedOfEqual));
     let same = [rank(0, 0), rank(9, 0), rank(0, 0), rank(0, 0)];
@@ -284,7 +290,7 @@ fn busy_ranks_are_refused() {
 
 #[test]
 fn what_is_preferred_wins_until_the_load_outweighs_it() {
-    let mut selector = selector(Mode::Kv);
+    let mut selector = documents();
     let keys = keys(2);
     let labels = [PreferredLabel { key: "zone".into(), value: "a".into(), weight: 1.0 }];
     let wishes = [
@@ -356,7 +362,7 @@ fn shares(config: SelectConfig, ranks: &[Rank], rounds: usize) -> Vec<usize> {
 fn temperature_samples_by_softmax_over_normalised_costs() {
     // Costs 20, 30 and 40: 0, 1/2 and 1 by their range.
     let ranks = [rank(0, 0), rank(10, 0), rank(20, 0)];
-    let config = SelectConfig { temperature: 0.5, ..SelectConfig::default() };
+    let config = SelectConfig { temperature: 0.5, ..*documents().config() };
     let counts = shares(config, &ranks, 100_000);
     let weights = [0.0, -1.0, -2.0].map(f64::exp);
     for (count, weight) in counts.iter().zip(weights) {
@@ -430,19 +436,17 @@ fn a_burst_with_one_new_prefix_does_not_herd() {
     assert!(used.values().all(|requests| *requests <= 30), "{used:?}");
 }
 
-/// Document 001 has no capacities: worker 2 of its example wins. With room to spare, the one that holds most does.
+/// At the documents' price worker 2 of their example wins, whatever is known of capacities. By room, the one that holds
+/// most does, unless there is none left.
 #[test]
 fn blocks_in_use_count_little_while_there_is_room() {
-    let mut ranks = vec![rank(10, 2), rank(5, 5), rank(9, 8)];
-    let (mut selector, asked) = (selector(Mode::Kv), Question { blocks: 0, ..question(10) });
-    let of_documents = choose(&mut selector, &asked, &ranks).0;
-    ranks.iter_mut().for_each(|rank| rank.profile.total_kv_blocks = Some(1_000));
-    let with_room = choose(&mut selector, &asked, &ranks).0;
-    ranks.iter_mut().for_each(|rank| rank.profile.total_kv_blocks = Some(5));
-    let without = choose(&mut selector, &asked, &ranks).0;
-    assert_eq!((with_room, without), (3, of_documents));
-    ranks.iter_mut().for_each(|rank| rank.profile.total_kv_blocks = Some(0));
-    assert_eq!(choose(&mut selector, &asked, &ranks).0, of_documents);
+    let asked = Question { blocks: 0, ..question(10) };
+    let chosen = [None, Some(1_000), Some(5)].map(|capacity| {
+        let mut ranks = [rank(10, 2), rank(5, 5), rank(9, 8)];
+        ranks.iter_mut().for_each(|rank| rank.profile.total_kv_blocks = capacity);
+        [documents(), selector(Mode::Kv)].map(|mut at| choose(&mut at, &asked, &ranks).0)
+    });
+    assert_eq!(chosen, [[2, 3], [2, 3], [2, 2]]);
 }
 
 fn any_rank() -> impl Strategy<Value = Rank> {
@@ -456,6 +460,7 @@ fn any_rank() -> impl Strategy<Value = Rank> {
             max_num_batched_tokens: capacity,
             labels: BTreeMap::new(),
             model_types: ModelTypes::default(),
+            image_tokens: None,
         },
         load: RankLoad {
             requests: load.2,

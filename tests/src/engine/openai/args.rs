@@ -124,6 +124,9 @@ pub struct Args {
     /// Answer so many prefills for other engines, and fail all later ones with status 500.
     #[arg(long, value_name = "N")]
     pub fail_prefill_after: Option<u64>,
+    /// Answer 403 at /render, as vLLM does without --enable-scale-out.
+    #[arg(long)]
+    pub render_closed: bool,
     /// End, too, when the standard input does: with the process that started this one.
     #[arg(long)]
     pub until_stdin_ends: bool,
@@ -196,6 +199,7 @@ impl Args {
             body_bytes_max: self.body_bytes_max,
             load_failure: self.load_failure,
             prefills_max: self.fail_prefill_after,
+            is_render_closed: self.render_closed,
         }
     }
 

@@ -112,6 +112,12 @@ impl Body {
             .map_err(|error| ApiError::bad(None, format!("the body cannot be read: {error}")))
     }
 
+    /// Whether it is a conversation.
+    #[must_use]
+    pub const fn has_messages(&self) -> bool {
+        self.messages.is_some()
+    }
+
     /// Checks what does not depend on the route, and makes tokens of the prompt.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! An engine's HTTP side, as vLLM has it: OpenAI's API over a [live engine](crate::engine::live).
 //!
 //! `POST /v1/completions` and `/v1/chat/completions`, with streaming; `/render` under both, which answers with the tokens
-//! of the prompt; `GET /v1/models`, `/health` and `/metrics`. Of the request, sampling is ignored: the answer is made from
+//! of the prompt, as `POST /tokenize` does; `GET /v1/models`, `/health` and `/metrics`. Of the request, sampling is ignored: the answer is made from
 //! the prompt by [`text::Text::answer`]. The last route, `/mock/truth`, states what the engine holds.
 //!
 //! Disaggregated serving follows vLLM's convention (`kv_transfer_params`): [`remote`].

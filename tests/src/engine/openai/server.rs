@@ -59,6 +59,8 @@ pub struct ServerConfig {
     pub load_failure: LoadFailure,
     /// Prefills for other engines that succeed; later ones fail with status 500. All succeed if `None`.
     pub prefills_max: Option<u64>,
+    /// Whether `/render` answers 403, as vLLM's does without `--enable-scale-out`.
+    pub is_render_closed: bool,
 }
 
 impl Default for ServerConfig {
@@ -73,6 +75,7 @@ impl Default for ServerConfig {
             body_bytes_max: BODY_BYTES_MAX,
             load_failure: LoadFailure::default(),
             prefills_max: None,
+            is_render_closed: false,
         }
     }
 }
@@ -113,6 +116,7 @@ impl EngineServer {
             load_failure: config.load_failure,
             prefills_max: config.prefills_max,
             prefills: AtomicU64::new(0),
+            is_render_closed: config.is_render_closed,
             engine_id: format!("{:016x}", rand::random::<u64>()),
             address: (host, address.port()),
             tasks: Arc::new(TaskTracker::new()),
@@ -166,6 +170,7 @@ fn routes(state: Arc<State>, body_bytes_max: usize) -> Router {
         .route("/v1/completions/render", post(render_completion))
         .route("/v1/chat/completions", post(chat))
         .route("/v1/chat/completions/render", post(render_chat))
+        .route("/tokenize", post(tokenize))
         .route("/v1/models", get(models))
         .route("/health", get(|| async { StatusCode::OK }))
         .route("/metrics", get(metrics))
@@ -193,17 +198,30 @@ async fn answer(state: &Arc<State>, kind: Kind, body: Given) -> Result<Response,
 }
 
 async fn render_completion(Shared(state): At, body: Given) -> Result<Response, ApiError> {
+    state.check_render()?;
     let body = Body::read(&whole(body)?)?;
     let tokens = body.tokens(Kind::Completion, &state.text, &state.limits)?;
     Ok(json_response(StatusCode::OK, &json!([{"token_ids": tokens, "features": null}])))
 }
 
 async fn render_chat(Shared(state): At, body: Given) -> Result<Response, ApiError> {
+    state.check_render()?;
     let body = Body::read(&whole(body)?)?;
     let tokens = body.tokens(Kind::Chat, &state.text, &state.limits)?;
     let id = format!("chatcmpl-{:016x}", rand::random::<u64>());
     let rendered = json!({"request_id": id, "token_ids": tokens, "features": null});
     Ok(json_response(StatusCode::OK, &rendered))
+}
+
+/// A conversation, or one prompt: what the body has decides.
+async fn tokenize(Shared(state): At, body: Given) -> Result<Response, ApiError> {
+    let body = Body::read(&whole(body)?)?;
+    let kind = if body.has_messages() { Kind::Chat } else { Kind::Completion };
+    let tokens = body.tokens(kind, &state.text, &state.limits)?;
+    let (count, most) = (tokens.len(), state.limits.model_tokens_max);
+    let answer =
+        json!({"count": count, "max_model_len": most, "tokens": tokens, "token_strs": null});
+    Ok(json_response(StatusCode::OK, &answer))
 }
 
 fn whole(body: Given) -> Result<Bytes, ApiError> {

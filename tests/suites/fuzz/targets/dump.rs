@@ -7,7 +7,7 @@ use kvasir_index::{Index, Limits, SourceId};
 use kvasir_proto::codec::decode;
 use kvasir_proto::convert::{LocalDumpPart, WorkerDumpPart};
 use kvasir_proto::pb;
-use kvasir_proto::types::{CopyMode, DpRank, HeldBlock, WorkerId};
+use kvasir_proto::types::{CopyMode, DpRank, HeldBlock, NameChange, WorkerId};
 use std::collections::BTreeMap;
 
 pub(super) fn target(input: &[u8]) -> bool {
@@ -26,11 +26,13 @@ pub(super) fn target(input: &[u8]) -> bool {
 fn of_sibling(index: &mut Index, worker: &WorkerId, messages: &[u8]) -> bool {
     let mut sources: BTreeMap<u32, SourceId> = BTreeMap::new();
     let mut chunks: Vec<(DpRank, Vec<(u32, HeldBlock)>)> = Vec::new();
+    let mut names = Vec::new();
     for message in parts(messages) {
         let message = decode::<pb::DumpWorkerResponse>(Bytes::copy_from_slice(message));
         let Ok(Ok(part)) = message.map(WorkerDumpPart::try_from) else { return false };
         match part {
             WorkerDumpPart::Chunk { rank, records } => chunks.push((rank, records)),
+            WorkerDumpPart::Meanings { number, names: of } => names.push((number, of)),
             WorkerDumpPart::End { number, source, .. } => {
                 let rank = source.ranks.first().copied().unwrap_or_default();
                 let added = index.add_source(worker, &source.name, rank, source.copy_mode);
@@ -40,6 +42,11 @@ fn of_sibling(index: &mut Index, worker: &WorkerId, messages: &[u8]) -> bool {
         }
     }
     let mut understood = false;
+    for (number, of) in names {
+        let Some(&source) = sources.get(&number) else { continue };
+        let known = |(rank, name, meaning)| NameChange { rank, name, meaning: Some(meaning) };
+        index.change_meanings(source, &of.into_iter().map(known).collect::<Vec<_>>());
+    }
     for (rank, records) in chunks {
         for (number, held) in records {
             let Some(&source) = sources.get(&number) else { continue };

@@ -129,7 +129,7 @@ fn piece(event: &KvEvent, from: usize, count: usize) -> Cow<'_, KvEvent> {
         KvEvent::Removed { tier, names } => {
             KvEvent::Removed { tier: *tier, names: names[from..to].to_vec() }
         }
-        KvEvent::StoredNames { .. } | KvEvent::Gone { .. } | KvEvent::Cleared => {
+        KvEvent::StoredNames { .. } | KvEvent::Gone { .. } | KvEvent::Cleared | KvEvent::ClearedTier(_) => {
             unreachable!("no workload has these")
         }
     })

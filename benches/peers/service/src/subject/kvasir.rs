@@ -204,6 +204,7 @@ impl Subject for Kvasir {
                         records += chunk.records.len() as u64;
                         pairs += chunk.records.iter().filter(|record| record.placed).count() as u64;
                     }
+                    Some(Part::Meanings(_)) => {}
                     Some(Part::End(end)) => announced += end.records,
                     None => bail!("a message of the dump is empty"),
                 }

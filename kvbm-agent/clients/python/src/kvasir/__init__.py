@@ -26,6 +26,7 @@ from kvasir.errors import (
     WrongShardError,
 )
 from kvasir.hashing import local_hashes, sequence_hashes
+from kvasir.images import ImageTokens, with_images
 from kvasir.indexer import Indexer
 from kvasir.loads import WorkerLoads
 from kvasir.publisher import KvEventPublisher, PublisherState, PublisherStatus
@@ -98,6 +99,7 @@ __all__ = [
     "FetchPeer",
     "FetchPlan",
     "FindMatchesResult",
+    "ImageTokens",
     "IndexOutcome",
     "IndexTrust",
     "Indexer",
@@ -145,4 +147,5 @@ __all__ = [
     "local_hashes",
     "sequence_hashes",
     "tls_credentials",
+    "with_images",
 ]

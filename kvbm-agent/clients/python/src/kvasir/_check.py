@@ -7,22 +7,29 @@ from array import array
 from collections.abc import Collection, Sequence
 
 from kvasir.errors import InvalidArgumentError
-from kvasir.limits import EVENT_BLOCKS_MAX, NAME_BYTES_MAX
+from kvasir.limits import EVENT_BLOCKS_MAX, NAME_BYTES_MAX, SALT_BYTES_MAX
 from kvasir.types import Tier
 
 _U64 = (1 << 64) - 1
 _I64_MIN = -(1 << 63)
 
 
-def read_name(field: str, value: str, *, required: bool = False) -> str:
-    """Validates a name of at most `NAME_BYTES_MAX` bytes."""
+def read_salt(field: str, value: str) -> str:
+    """Validates a cache salt of at most `SALT_BYTES_MAX` bytes."""
+    return read_name(field, value, limit=SALT_BYTES_MAX)
+
+
+def read_name(
+    field: str, value: str, *, required: bool = False, limit: int = NAME_BYTES_MAX
+) -> str:
+    """Validates a name of at most `limit` bytes."""
     if not isinstance(value, str):
         raise InvalidArgumentError(field, f"is {type(value).__name__}: give a str")
     if required and not value:
         raise InvalidArgumentError(field, "is empty: give 1 to 256 bytes")
     size = len(value.encode())
-    if size > NAME_BYTES_MAX:
-        problem = f"has {size} bytes: give at most {NAME_BYTES_MAX}"
+    if size > limit:
+        problem = f"has {size} bytes: give at most {limit}"
         raise InvalidArgumentError(field, problem)
     return value
 
@@ -104,16 +111,29 @@ def read_hashes(field: str, values: Sequence[int]) -> list[int]:
 
 def read_tokens(field: str, token_ids: Sequence[int]) -> bytes:
     """Packs tokens as little-endian u32, the form that is hashed."""
+    return _packed(field, token_ids, "I", 1 << 32)
+
+
+def read_wide_tokens(field: str, token_ids: Sequence[int]) -> tuple[bytes, int]:
+    """Packs tokens as little-endian integers of 4 bytes, or 8 if some are beyond 32 bits."""
+    try:
+        return read_tokens(field, token_ids), 4
+    except InvalidArgumentError:
+        return _packed(field, token_ids, "Q", 1 << 64), 8
+
+
+def _packed(field: str, token_ids: Sequence[int], code: str, limit: int) -> bytes:
     read_list(field, token_ids)
     try:
-        packed = array("I", token_ids)
+        packed = array(code, token_ids)
     except (OverflowError, TypeError):
         # The message gives the index of the invalid token, not its value: tokens are prompts.
+        problem = f"integers from 0 to {limit - 1}"
         for index, token in enumerate(token_ids):
-            if not isinstance(token, int) or not 0 <= token < 1 << 32:
-                problem = "is not an integer from 0 to 4294967295"
-                raise InvalidArgumentError(f"{field}[{index}]", problem) from None
-        raise InvalidArgumentError(field, "are not integers from 0 to 4294967295") from None
+            if not isinstance(token, int) or not 0 <= token < limit:
+                what = problem.replace("integers", "is not an integer", 1)
+                raise InvalidArgumentError(f"{field}[{index}]", what) from None
+        raise InvalidArgumentError(field, f"are not {problem}") from None
     if sys.byteorder != "little":
         packed.byteswap()
     return packed.tobytes()

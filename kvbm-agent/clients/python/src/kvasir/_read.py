@@ -63,6 +63,7 @@ def _match(match: pb.WorkerMatch) -> WorkerMatch:
         speculative_blocks=match.speculative_blocks,
         shed_blocks=match.shed_blocks,
         connected=match.connected,
+        may_be_high=match.may_be_high,
     )
 
 

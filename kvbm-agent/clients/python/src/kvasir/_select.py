@@ -11,8 +11,9 @@ from kvasir._check import (
     read_list,
     read_name,
     read_number,
+    read_salt,
     read_seconds,
-    read_tokens,
+    read_wide_tokens,
 )
 from kvasir._gen import indexer_pb2
 from kvasir._gen import router_pb2 as pb
@@ -30,6 +31,7 @@ class Prompt:
     tokens: Optional[Sequence[int]]
     local_hashes: Optional[Sequence[int]]
     input_tokens: Optional[int]
+    next_tokens_le: bytes
 
 
 def select_request(prompt: Prompt, hints: SelectHints) -> pb.SelectWorkerRequest:
@@ -40,7 +42,7 @@ def select_request(prompt: Prompt, hints: SelectHints) -> pb.SelectWorkerRequest
     request = pb.SelectWorkerRequest(
         request_id=read_name("request_id", hints.get("request_id", "")),
         lora_name=read_name("lora_name", hints.get("lora_name", "")),
-        cache_salt=read_name("cache_salt", hints.get("cache_salt", "")),
+        cache_salt=read_salt("cache_salt", hints.get("cache_salt", "")),
         mode=pb.RouterMode.Name(_read_mode(hints).value),
         session_id=read_name("session_id", hints.get("session_id", "")),
         roles=[_read_role(role) for role in hints.get("roles", ())],
@@ -86,11 +88,17 @@ def _fill_prompt(request: pb.SelectWorkerRequest, prompt: Prompt) -> None:
     if (tokens is None) == (local_hashes is None):
         raise InvalidArgumentError("tokens", "give exactly one of tokens and local_hashes")
     if tokens is not None:
-        request.token_ids_le = read_tokens("tokens", tokens)
-        if not request.token_ids_le:
+        packed, width = read_wide_tokens("tokens", tokens)
+        if width == 4:
+            request.token_ids_le = packed
+        else:
+            request.wide_token_ids.extend(tokens)
+        if not packed:
             raise InvalidArgumentError("tokens", "is empty: give at least one")
         if input_tokens is not None:
             raise InvalidArgumentError("input_tokens", "goes with local_hashes only")
+        if prompt.next_tokens_le:
+            raise InvalidArgumentError("next_tokens_le", "goes with local_hashes only")
     if local_hashes is not None:
         request.local_hashes.extend(read_hash_list("local_hashes", local_hashes))
         if not request.local_hashes:
@@ -98,6 +106,7 @@ def _fill_prompt(request: pb.SelectWorkerRequest, prompt: Prompt) -> None:
             raise InvalidArgumentError("local_hashes", problem)
         if request.cache_salt:
             raise InvalidArgumentError("cache_salt", "goes with tokens only: hashes contain it")
+        request.next_tokens_le = prompt.next_tokens_le
         if input_tokens is not None:
             request.input_tokens = read_int("input_tokens", input_tokens, 0, _U64)
 
@@ -106,7 +115,7 @@ def _fill_multimodal(request: pb.SelectWorkerRequest, hints: SelectHints) -> Non
     items = hints.get("multimodal", ())
     if items and request.local_hashes:
         raise InvalidArgumentError("multimodal", "goes with tokens only: hashes contain it")
-    tokens = len(request.token_ids_le) // 4
+    tokens = len(request.token_ids_le) // 4 + len(request.wide_token_ids)
     for index, item in enumerate(items):
         field = f"multimodal[{index}]"
         start = read_int(f"{field}.token_offset", item.token_offset, 0, tokens)

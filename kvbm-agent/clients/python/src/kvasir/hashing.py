@@ -4,7 +4,15 @@ from collections.abc import Iterable, Sequence
 
 import xxhash
 
-from kvasir._check import read_hash_list, read_int, read_list, read_name, read_tokens
+from kvasir._check import (
+    read_hash_list,
+    read_int,
+    read_list,
+    read_name,
+    read_salt,
+    read_tokens,
+    read_wide_tokens,
+)
 from kvasir.errors import InvalidArgumentError
 from kvasir.limits import BLOCK_SIZE_TOKENS_MAX
 from kvasir.types import MultimodalItem
@@ -14,14 +22,14 @@ HASH_SCHEME = "xxh3-64/1337"
 
 _SEED = 1337
 _U64 = (1 << 64) - 1
-_TOKEN_BYTES = 4
+_LOOK_AHEAD_SEED = 0x6C6F6F6B
 
 
 def _seed(lora_name: str, cache_salt: str) -> int:
     seed = _SEED
     if read_name("lora_name", lora_name):
         seed += xxhash.xxh3_64_intdigest(lora_name.encode(), seed=0)
-    if read_name("cache_salt", cache_salt):
+    if read_salt("cache_salt", cache_salt):
         seed += xxhash.xxh3_64_intdigest(cache_salt.encode(), seed=1)
     return seed & _U64
 
@@ -57,23 +65,50 @@ def local_hashes(
     Tokens after the last whole block are ignored. Raises `InvalidArgumentError`.
     """
     size = read_int("block_size", block_size, 1, BLOCK_SIZE_TOKENS_MAX)
-    packed = read_tokens("token_ids", token_ids)
+    packed, width = read_wide_tokens("token_ids", token_ids)
     seed = _seed(lora_name, cache_salt)
-    step = size * _TOKEN_BYTES
+    step = size * width
     blocks = len(packed) // step
     digest = xxhash.xxh3_64_intdigest
-    view = memoryview(packed)
-    if not multimodal:
+    if not multimodal and width == 4:
+        view = memoryview(packed)
         return [digest(view[at : at + step], seed=seed) for at in range(0, blocks * step, step)]
     extras: list[list[int]] = [[] for _ in range(blocks)]
-    for start, end, item in _spans(multimodal, len(packed) // _TOKEN_BYTES):
+    for start, end, item in _spans(multimodal, len(packed) // width):
         for block in range(start // size, min((end - 1) // size + 1, blocks)):
             extras[block].append(item)
     hashes = []
     for block, items in enumerate(extras):
         content = b"".join(item.to_bytes(8, "little") for item in sorted(items))
-        hashes.append(digest(packed[block * step : (block + 1) * step] + content, seed=seed))
+        tokens = packed[block * step : (block + 1) * step]
+        if width == 8 and all(token < 1 << 32 for token in token_ids[block * size :][:size]):
+            tokens = read_tokens("token_ids", token_ids[block * size : (block + 1) * size])
+        hashes.append(digest(tokens + content, seed=seed))
     return hashes
+
+
+def next_tokens_le(
+    token_ids: Sequence[int], block_size: int, multimodal: Sequence[MultimodalItem] = ()
+) -> bytes:
+    """What follows each whole block of a prompt, for engines whose hashes cover it.
+
+    A little-endian u32 a block, and none for the last one if the prompt ends with it: the token, or
+    a hash of the token and the multimodal content that begins with it. A token beyond 32 bits,
+    which no such engine hashes, stands as its highest number.
+    """
+    size = read_int("block_size", block_size, 1, BLOCK_SIZE_TOKENS_MAX)
+    starts: dict[int, list[int]] = {}
+    for start, _, item in _spans(multimodal, len(token_ids)):
+        starts.setdefault(start, []).append(item)
+    packed = []
+    for at in range(size, len(token_ids), size):
+        token = min(token_ids[at], (1 << 32) - 1).to_bytes(4, "little")
+        if at in starts:
+            items = b"".join(item.to_bytes(8, "little") for item in sorted(starts[at]))
+            digest = xxhash.xxh3_64_intdigest(token + items, seed=_LOOK_AHEAD_SEED)
+            token = (digest >> 32).to_bytes(4, "little")
+        packed.append(token)
+    return b"".join(packed)
 
 
 def sequence_hashes(local_hashes: Sequence[int]) -> list[int]:

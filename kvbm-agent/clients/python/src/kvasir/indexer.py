@@ -12,7 +12,7 @@ from kvasir._check import read_hash_list, read_int, read_list, read_name, read_s
 from kvasir._gen import indexer_pb2 as pb
 from kvasir._gen import types_pb2
 from kvasir.errors import InvalidArgumentError
-from kvasir.hashing import HASH_SCHEME, local_hashes
+from kvasir.hashing import HASH_SCHEME, local_hashes, next_tokens_le
 from kvasir.limits import (
     BLOCK_SIZE_TOKENS_MAX,
     LEASE_MS_MAX,
@@ -61,6 +61,8 @@ class Indexer:
         """
         self._timeout = read_seconds("timeout", timeout)
         self._channel = _rpc.open_channel(_rpc.read_target(target, credentials), credentials)
+        # Model and tenant of workers whose hashes cover the token after each block.
+        self._looking_ahead: set[tuple[str, str]] = set()
 
     def __enter__(self) -> "Indexer":
         return self
@@ -128,7 +130,16 @@ class Indexer:
             request.sequence_hashes.extend(read_hash_list("sequence_hashes", sequence_hashes))
         if not request.local_hashes and not request.sequence_hashes:
             return _read.matches(pb.FindMatchesResponse(block_size=request.block_size))
+        next_tokens = b""
+        if token_ids is not None:
+            next_tokens = next_tokens_le(token_ids, request.block_size, multimodal)
+        if (model, tenant) in self._looking_ahead:
+            request.next_tokens_le = next_tokens
         answer = self._call("FindMatches", request, pb.FindMatchesResponse, timeout)
+        if answer.wants_next_tokens and next_tokens and not request.next_tokens_le:
+            self._looking_ahead.add((model, tenant))
+            request.next_tokens_le = next_tokens
+            answer = self._call("FindMatches", request, pb.FindMatchesResponse, timeout)
         return _read.matches(answer)
 
     def record_placement(
@@ -237,16 +248,21 @@ class Indexer:
         lease_ms: int = 0,
         lora_names: Mapping[int, str] = MappingProxyType({}),
         medium_ttls_ms: Mapping[str, int] = MappingProxyType({}),
+        connector_chunks: Mapping[str, int] = MappingProxyType({}),
+        take_over: bool = False,
         timeout: Optional[float] = None,
     ) -> bool:
         """Registers a worker. The index connects to its `endpoints`, if any.
 
         The index removes a worker that is silent for `lease_ms`; 0 is no lease. `lora_names` names
         the adapters that the engine announces by number. `medium_ttls_ms` is the time to live of
-        blocks on a medium such as "CPU" whose connector never reports evictions. Returns False if
-        the same registration existed already.
+        blocks on a medium such as "CPU" whose connector never reports evictions. `connector_chunks`
+        is the number of blocks in a chunk on a medium whose connector loads complete chunks only.
+        `take_over` removes other workers from the endpoints. Returns False if the same
+        registration existed already.
         """
         request = registration(model, tenant, worker_id, block_size, engine, lease_ms)
+        request.take_over = take_over
         for endpoint in endpoints:
             request.endpoints.add(
                 endpoint=endpoint.endpoint,
@@ -258,6 +274,8 @@ class Indexer:
             request.lora_names.add(id=number, name=name)
         for medium, ttl_ms in medium_ttls_ms.items():
             request.medium_ttls.add(medium=medium, ttl_ms=ttl_ms)
+        for medium, blocks in connector_chunks.items():
+            request.connector_chunks.add(medium=medium, blocks=blocks)
         answer = self._call("RegisterWorker", request, pb.RegisterWorkerResponse, timeout)
         return answer.created
 

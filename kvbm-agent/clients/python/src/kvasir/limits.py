@@ -1,6 +1,7 @@
 """Limits of the index and of publishers."""
 
 NAME_BYTES_MAX = 256
+SALT_BYTES_MAX = 512
 """Longest model name, tenant, worker id, source name, LoRA name, salt or topic, in UTF-8."""
 
 BLOCK_SIZE_TOKENS_MAX = 65_536

@@ -85,18 +85,21 @@ class Router:
         tokens: Optional[Sequence[int]] = None,
         local_hashes: Optional[Sequence[int]] = None,
         input_tokens: Optional[int] = None,
+        next_tokens_le: bytes = b"",
         **hints: "Unpack[SelectHints]",
     ) -> Reservation:
         """Chooses a worker for a prompt. The request counts as its load until it is freed.
 
         Give the prompt as `tokens`, which are sent to the router, or as the `local_hashes` of its
-        whole blocks and the number of its `input_tokens`. `SelectHints` describes the hints.
+        whole blocks and the number of its `input_tokens`. For engines whose hashes cover the token
+        after each block (vLLM with EAGLE or MTP), hashes need `next_tokens_le`, too, which
+        `kvasir.hashing.next_tokens_le` makes. `SelectHints` describes the hints.
 
         While all workers are busy, the call waits in the router's queue; cancel it to leave. It
         raises `NotFoundError` if the router knows no worker of the model, `RefusedError` if no
         worker may have the request, and `UnavailableError` if all are too busy.
         """
-        prompt = _select.Prompt(tokens, local_hashes, input_tokens)
+        prompt = _select.Prompt(tokens, local_hashes, input_tokens, next_tokens_le)
         request = _select.select_request(prompt, hints)
         request.model, request.tenant = self._link.model, self._link.tenant
         if self._block_size is not None:

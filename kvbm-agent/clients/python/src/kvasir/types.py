@@ -104,6 +104,8 @@ class WorkerMatch:
     """Blocks that the index dropped or did not take because of its byte budget."""
     connected: bool
     """Whether all sources that feed this rank are connected. Distinguishes slow from gone."""
+    may_be_high: bool
+    """Whether the rank may hold less than `matched_blocks`, for a reason that the index noted."""
 
 
 @dataclass(frozen=True)
@@ -217,7 +219,7 @@ class EngineEndpoint:
     replay_endpoint: str = ""
     """The engine's replay socket; "" if it has none."""
     topic: str = ""
-    """Prefix of the topics to subscribe to; "" for all."""
+    """Topic to take, or its beginning up to the end of a name; "" for all."""
     dp_rank: int = 0
     """Rank of batches that state none."""
 

@@ -1,7 +1,9 @@
 //! The shell: RocksDB.
 
 use super::folder;
-use super::format::{self, Target, put_batch, put_holdings, put_source, source_key};
+use super::format::{
+    self, Target, put_batch, put_holdings, put_meanings, put_source, remove_meanings, source_key,
+};
 use super::records::ImageRecord;
 use super::restore::{Origin, Show};
 use crate::disk::{
@@ -198,8 +200,16 @@ impl Disk {
         match change.position {
             SourceChange::None => {}
             SourceChange::Put(source) => put_source(source, &mut state.scratch, &mut changes),
-            SourceChange::Forget(name) => changes.delete(source_key(name)),
+            SourceChange::PutEmpty(source) => {
+                remove_meanings(&source.name, &mut changes);
+                put_source(source, &mut state.scratch, &mut changes);
+            }
+            SourceChange::Forget(name) => {
+                remove_meanings(name, &mut changes);
+                changes.delete(source_key(name));
+            }
         }
+        put_meanings(&change.names, &mut changes);
         let size = changes.size_in_bytes() as u64;
         if let Err(error) = self.database.write(changes) {
             drop(state);

@@ -2,9 +2,9 @@
 
 use super::records::{HoldingRecord, ImageRecord, IncarnationRecord, ManifestRecord, SourceRecord};
 use crate::consolidate::HoldingChange;
-use crate::disk::{HoldingsChange, PersistedSource};
+use crate::disk::{HoldingsChange, NamesChange, PersistedSource};
 use crate::journal::Batch;
-use kvasir_proto::convert::{LocalDumpPart, publish_batch};
+use kvasir_proto::convert::{LocalDumpPart, encode_meaning, publish_batch};
 use kvasir_proto::pb;
 use kvasir_proto::types::{BlockName, DpRank, HeldBlock, Incarnation};
 use kvasir_store::Bounds;
@@ -16,6 +16,7 @@ pub(super) const IMAGE: &[u8] = b"i";
 const BATCH: u8 = b'b';
 const CHUNK: u8 = b'c';
 const HOLDING: u8 = b'h';
+const MEANING: u8 = b'n';
 const SOURCE: u8 = b's';
 
 /// Where changes are gathered that become one atomic write.
@@ -71,14 +72,31 @@ pub(super) fn source_name(key: &[u8]) -> Option<String> {
     String::from_utf8(name.to_vec()).ok()
 }
 
-/// Prefix of the keys of a source's holdings at a rank. The length of the name comes first, so that the key ranges of two
+/// Prefix of the keys of what a source has of one kind. The length of the name comes first, so that the key ranges of two
 /// sources never overlap.
-fn holdings_key(source: &str, rank: DpRank) -> Vec<u8> {
+fn source_prefix(kind: u8, source: &str) -> Vec<u8> {
     // The contract bounds names: see `limits::NAME_BYTES_MAX`.
     let length = u32::try_from(source.len()).unwrap_or(u32::MAX);
-    let parts: [&[u8]; 4] =
-        [&[HOLDING], &length.to_be_bytes(), source.as_bytes(), &rank.to_be_bytes()];
+    let parts: [&[u8]; 3] = [&[kind], &length.to_be_bytes(), source.as_bytes()];
     parts.concat()
+}
+
+/// Prefix of the keys of a source's holdings at a rank.
+fn holdings_key(source: &str, rank: DpRank) -> Vec<u8> {
+    [&source_prefix(HOLDING, source)[..], &rank.to_be_bytes()].concat()
+}
+
+/// Keys of what a source's names mean.
+fn meanings_bounds(source: &str) -> Bounds {
+    let first = source_prefix(MEANING, source);
+    // Behind the last rank and name.
+    let behind = [&first[..], &[u8::MAX; size_of::<(DpRank, BlockName)>() + 1]].concat();
+    (first, behind)
+}
+
+/// Keys of what the names of all sources mean.
+pub(super) fn all_meanings_bounds() -> Bounds {
+    (vec![MEANING], vec![MEANING + 1])
 }
 
 /// Keys of a source's holdings at a rank.
@@ -94,8 +112,8 @@ pub(super) fn all_holdings_bounds() -> Bounds {
     (vec![HOLDING], vec![HOLDING + 1])
 }
 
-/// The source, rank and block name of a key.
-pub(super) fn read_holding_key(key: &[u8]) -> Option<(&str, DpRank, BlockName)> {
+/// The source, rank and block name of a key of a holding or a meaning.
+pub(super) fn read_name_key(key: &[u8]) -> Option<(&str, DpRank, BlockName)> {
     let (_, rest) = key.split_first()?;
     let (length, rest) = rest.split_first_chunk()?;
     let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
@@ -116,6 +134,7 @@ pub(super) fn begin_incarnation(incarnation: Incarnation, first: u64, target: &m
     target.remove_range((vec![CHUNK], vec![CHUNK + 1]));
     target.remove_range(source_bounds());
     target.remove_range(all_holdings_bounds());
+    target.remove_range(all_meanings_bounds());
     target.remove(IMAGE);
     target.put(INCARNATION, &IncarnationRecord::new(incarnation, first).encode_to_vec());
 }
@@ -139,6 +158,29 @@ pub(super) fn put_source(
     scratch.clear();
     let _room = SourceRecord::from(source).encode(scratch);
     target.put(&source_key(&source.name), scratch);
+}
+
+/// Drops what a source's names mean.
+pub(super) fn remove_meanings(source: &str, target: &mut impl Target) {
+    target.remove_range(meanings_bounds(source));
+}
+
+/// Writes new meanings of a source's names.
+pub(super) fn put_meanings(
+    NamesChange { source, changes }: &NamesChange<'_>,
+    target: &mut impl Target,
+) {
+    let mut key = source_prefix(MEANING, source);
+    let length = key.len();
+    for change in *changes {
+        key.truncate(length);
+        key.extend(change.rank.to_be_bytes());
+        key.extend(change.name.0.to_be_bytes());
+        match &change.meaning {
+            Some(meaning) => target.put(&key, &encode_meaning(change.name, meaning)),
+            None => target.remove(&key),
+        }
+    }
 }
 
 /// Writes what changes of a source's holdings.

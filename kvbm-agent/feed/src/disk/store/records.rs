@@ -3,13 +3,14 @@
 
 use crate::consolidate::Holding;
 use crate::disk::{DiskConfig, PersistedSource, SourceKind};
-use kvasir_proto::convert::WorkerAddress;
+use kvasir_proto::convert::{WorkerAddress, decode_learned, encode_learned};
 use kvasir_proto::limits::TOLD_PAST_INCARNATIONS_MAX;
 use kvasir_proto::types::{
     BlockName, CopyMode, Cursor, Fingerprint, Incarnation, PartitionKey, Tier, WorkerId,
 };
 use prost::Message;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Format version if each rank has one source.
 pub(super) const FORMAT_VERSION: u32 = 2;
@@ -113,6 +114,8 @@ pub(super) struct SourceRecord {
     lacks_blocks: bool,
     #[prost(uint32, optional, tag = "11")]
     main_group: Option<u32>,
+    #[prost(bytes = "vec", optional, tag = "12")]
+    learned: Option<Vec<u8>>,
 }
 
 /// What a source holds under one of its names, which is in the key.
@@ -180,7 +183,8 @@ impl From<&PersistedSource> for SourceRecord {
             lacks_blocks: source.lacks_blocks,
             past: source.past.iter().copied().map(bytes).collect(),
             ranks: source.ranks.clone(),
-            main_group: source.main_group,
+            main_group: source.learned.main_group,
+            learned: Some(encode_learned(&source.learned)),
         }
     }
 }
@@ -193,6 +197,7 @@ impl SourceRecord {
             (None, None) => None,
             (Some(_), None) | (None, Some(_)) => return None,
         };
+        let learned = decode_learned(self.main_group, self.learned.as_deref())?;
         let past: Option<Vec<_>> =
             self.past.iter().map(|incarnation| read_incarnation(incarnation)).collect();
         Some(PersistedSource {
@@ -216,7 +221,7 @@ impl SourceRecord {
             lacks_blocks: self.lacks_blocks,
             past: past.filter(|incarnations| incarnations.len() <= TOLD_PAST_INCARNATIONS_MAX)?,
             ranks: self.ranks,
-            main_group: self.main_group,
+            learned: Arc::new(learned),
         })
     }
 }

@@ -1,16 +1,18 @@
 //! How what was written is read back: pure.
 
 use super::format::{
-    IMAGE, INCARNATION, MANIFEST, all_holdings_bounds, batch_bounds, image_bounds,
-    read_holding_key, source_bounds, source_name,
+    IMAGE, INCARNATION, MANIFEST, all_holdings_bounds, all_meanings_bounds, batch_bounds,
+    image_bounds, read_name_key, source_bounds, source_name,
 };
 use super::records::{
     FORMAT_VERSION, FORMAT_VERSION_CONSOLIDATED, HoldingRecord, ImageRecord, IncarnationRecord,
     ManifestRecord, SourceRecord, format_version, read_incarnation,
 };
-use crate::disk::{DiskConfig, NewIncarnation, PersistedHoldings, PersistedSources};
+use crate::disk::{
+    DiskConfig, NewIncarnation, PersistedHoldings, PersistedNames, PersistedSources,
+};
 use crate::journal::{Batch, Journal, JournalConfig, PersistedIncarnation};
-use kvasir_proto::convert::{LocalDumpPart, PublishedBatch, WorkerAddress};
+use kvasir_proto::convert::{LocalDumpPart, PublishedBatch, WorkerAddress, decode_meaning};
 use kvasir_proto::pb;
 use kvasir_proto::types::CopyMode;
 use kvasir_store::Bounds;
@@ -141,11 +143,35 @@ impl FoundIncarnation {
         if let Err(reason) = self.read_holdings(origin)? {
             return Ok(Err(reason));
         }
+        if let Err(reason) = self.read_meanings(origin)? {
+            return Ok(Err(reason));
+        }
         origin.each(source_bounds(), &mut |key, value| {
             let name = source_name(key).ok_or_else(|| damaged("a source's name"))?;
             let record = SourceRecord::decode(value).map_err(|_error| damaged("a source"))?;
             let source = record.source(name).ok_or_else(|| damaged("a source"))?;
             self.sources.positions.push(source);
+            Ok(())
+        })
+    }
+
+    fn read_meanings<O: Origin>(
+        &mut self,
+        origin: &O,
+    ) -> Result<Result<(), NewIncarnation>, O::Error> {
+        let all = &mut self.sources.names;
+        origin.each(all_meanings_bounds(), &mut |key, value| {
+            let unreadable = || damaged("what a name means");
+            let (source, rank, name) = read_name_key(key).ok_or_else(unreadable)?;
+            let meaning = decode_meaning(name, value).ok_or_else(unreadable)?;
+            match all.last_mut() {
+                // Keys are in order.
+                Some(last) if last.source == source => last.names.push((rank, name, meaning)),
+                _ => all.push(PersistedNames {
+                    source: source.to_owned(),
+                    names: vec![(rank, name, meaning)],
+                }),
+            }
             Ok(())
         })
     }
@@ -157,7 +183,7 @@ impl FoundIncarnation {
         let all = &mut self.sources.holdings;
         origin.each(all_holdings_bounds(), &mut |key, value| {
             let unreadable = || damaged("what a source holds");
-            let (source, rank, name) = read_holding_key(key).ok_or_else(unreadable)?;
+            let (source, rank, name) = read_name_key(key).ok_or_else(unreadable)?;
             let record = HoldingRecord::decode(value).map_err(|_error| unreadable())?;
             let holding = record.holding(name).ok_or_else(unreadable)?;
             match all.last_mut() {

@@ -2,21 +2,24 @@
 
 use super::format::{
     Target, batch_key, begin_incarnation, chunk_key, chunk_value, put_batch, put_image,
-    put_manifest, put_source,
+    put_manifest, put_meanings, put_source, remove_meanings,
 };
 use super::records::{ImageRecord, ManifestRecord};
 use super::restore::{Found, FoundIncarnation, Origin, Show, read};
-use crate::disk::{DiskConfig, NewIncarnation, PersistedSource, SourceKind};
+use crate::disk::{
+    DiskConfig, NamesChange, NewIncarnation, PersistedNames, PersistedSource, SourceKind,
+};
 use crate::journal::{DumpStep, Journal, JournalConfig};
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::types::{
-    BlockName, CopyMode, Cursor, DpRank, Fingerprint, HeldBlock, Incarnation, KvEvent, LocalHash,
-    PartitionKey, StoredBlock, Tier, WorkerId,
+    BlockName, CopyMode, Cursor, DpRank, Fingerprint, HeldBlock, Incarnation, KvEvent, Learned,
+    LocalHash, NameChange, NameMeaning, PartitionKey, StoredBlock, Tier, WorkerId,
 };
 use kvasir_store::Bounds;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::sync::Arc;
 
 const INCARNATION: Incarnation = Incarnation(7);
 const FIRST: u64 = 3;
@@ -322,7 +325,12 @@ fn sources_come_back_as_they_stood() {
         has_lost: true,
         lacks_blocks: true,
         past: vec![Incarnation(1), Incarnation(u128::MAX)],
-        main_group: Some(1),
+        learned: Arc::new(Learned {
+            main_group: Some(1),
+            states_keys: Some(true),
+            has_salts: true,
+            ..Learned::default()
+        }),
         ranks: vec![0, 3],
     };
     let cursor = Cursor { fingerprint: None, ..relay.cursor };
@@ -337,4 +345,47 @@ fn sources_come_back_as_they_stood() {
     let found = written.life();
     assert_eq!((found.sources.positions.len(), found.journal.status().held_blocks), (0, 0));
     assert_eq!(found.journal.incarnation(), Incarnation(8));
+}
+
+#[test]
+fn meanings_come_back_as_they_stood() {
+    let mut written = four_blocks();
+    let meaning = |seed| NameMeaning {
+        adapter: 1,
+        seed,
+        matchable: true,
+        has_own_keys: false,
+        copies: [1, 0, 2],
+    };
+    let change = |rank, name, meaning| NameChange { rank, name: BlockName(name), meaning };
+    let put = |written: &mut Written, source, changes: &[NameChange]| {
+        put_meanings(&NamesChange { source, changes }, &mut written.map);
+    };
+    // One name is the beginning of the other, and one is at its end.
+    let all = [
+        change(0, 5, Some(meaning(5))),
+        change(3, u64::MAX, Some(meaning(6))),
+        change(0, 7, Some(meaning(7))),
+        change(0, 5, None),
+        change(u32::MAX, 9, Some(meaning(9))),
+    ];
+    put(&mut written, "tcp://a", &all);
+    put(&mut written, "tcp://a:1", &[change(0, 5, Some(meaning(8)))]);
+    let of_a = PersistedNames {
+        source: "tcp://a".to_owned(),
+        names: vec![
+            (0, BlockName(7), meaning(7)),
+            (3, BlockName(u64::MAX), meaning(6)),
+            (u32::MAX, BlockName(9), meaning(9)),
+        ],
+    };
+    let of_other = PersistedNames {
+        source: "tcp://a:1".to_owned(),
+        names: vec![(0, BlockName(5), meaning(8))],
+    };
+    assert_eq!(written.life().sources.names, [of_a, of_other.clone()]);
+    remove_meanings("tcp://a", &mut written.map);
+    assert_eq!(written.life().sources.names, [of_other]);
+    begin_incarnation(Incarnation(8), 0, &mut written.map);
+    assert_eq!(written.life().sources.names, []);
 }

@@ -10,8 +10,8 @@ use crate::feed::{Feed, SourceConfig, write_images};
 use crate::journal::{DumpStep, JournalConfig};
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::types::{
-    BlockName, CopyMode, Cursor, Incarnation, KvEvent, LocalHash, PartitionKey, StoredBlock, Tier,
-    WorkerId,
+    BlockName, CopyMode, Cursor, Incarnation, KvEvent, Learned, LocalHash, PartitionKey,
+    StoredBlock, Tier, WorkerId,
 };
 use std::collections::BTreeMap;
 use std::fs;
@@ -64,7 +64,7 @@ fn source(sequence: u64) -> PersistedSource {
         has_lost: false,
         lacks_blocks: false,
         past: Vec::new(),
-        main_group: Some(1),
+        learned: Arc::new(Learned { main_group: Some(1), ..Learned::default() }),
         ranks: vec![0],
     }
 }

@@ -8,6 +8,37 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Reason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REASON_UNSPECIFIED: _ClassVar[Reason]
+    REASON_REFUSED_BLOCKS: _ClassVar[Reason]
+    REASON_SHED_BLOCKS: _ClassVar[Reason]
+    REASON_BLOCK_SIZE: _ClassVar[Reason]
+    REASON_EAGLE_PAIRS: _ClassVar[Reason]
+    REASON_UNMATCHABLE: _ClassVar[Reason]
+    REASON_UNKNOWN_MEDIUM: _ClassVar[Reason]
+    REASON_GROUP_KIND: _ClassVar[Reason]
+    REASON_UNNAMED_OBJECT: _ClassVar[Reason]
+    REASON_UNKNOWN_CONTENT: _ClassVar[Reason]
+    REASON_RENUMBERED_ADAPTER: _ClassVar[Reason]
+    REASON_UNCHAINED_NAMES: _ClassVar[Reason]
+    REASON_UNREADABLE_EVENT: _ClassVar[Reason]
+    REASON_UNKNOWN_EVENT: _ClassVar[Reason]
+    REASON_CONTRADICTION: _ClassVar[Reason]
+    REASON_PRESUMED_GROUP: _ClassVar[Reason]
+    REASON_LOST_EVENTS: _ClassVar[Reason]
+    REASON_MISSING_EVENTS: _ClassVar[Reason]
+    REASON_CATCHING_UP: _ClassVar[Reason]
+    REASON_DISCONNECTED: _ClassVar[Reason]
+    REASON_NOTHING_RECEIVED: _ClassVar[Reason]
+    REASON_FORGOTTEN_NAMES: _ClassVar[Reason]
+
+class ImageKeys(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    IMAGE_KEYS_UNSPECIFIED: _ClassVar[ImageKeys]
+    IMAGE_KEYS_BARE: _ClassVar[ImageKeys]
+    IMAGE_KEYS_PAIRS: _ClassVar[ImageKeys]
+
 class HolderKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     HOLDER_KIND_UNSPECIFIED: _ClassVar[HolderKind]
@@ -26,6 +57,38 @@ class ModelType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     MODEL_TYPE_UNSPECIFIED: _ClassVar[ModelType]
     MODEL_TYPE_CHAT: _ClassVar[ModelType]
     MODEL_TYPE_COMPLETIONS: _ClassVar[ModelType]
+
+class ImageTokens(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    IMAGE_TOKENS_UNSPECIFIED: _ClassVar[ImageTokens]
+    IMAGE_TOKENS_IDENTIFIER: _ClassVar[ImageTokens]
+    IMAGE_TOKENS_SGLANG_30_BIT: _ClassVar[ImageTokens]
+    IMAGE_TOKENS_SGLANG_62_BIT: _ClassVar[ImageTokens]
+REASON_UNSPECIFIED: Reason
+REASON_REFUSED_BLOCKS: Reason
+REASON_SHED_BLOCKS: Reason
+REASON_BLOCK_SIZE: Reason
+REASON_EAGLE_PAIRS: Reason
+REASON_UNMATCHABLE: Reason
+REASON_UNKNOWN_MEDIUM: Reason
+REASON_GROUP_KIND: Reason
+REASON_UNNAMED_OBJECT: Reason
+REASON_UNKNOWN_CONTENT: Reason
+REASON_RENUMBERED_ADAPTER: Reason
+REASON_UNCHAINED_NAMES: Reason
+REASON_UNREADABLE_EVENT: Reason
+REASON_UNKNOWN_EVENT: Reason
+REASON_CONTRADICTION: Reason
+REASON_PRESUMED_GROUP: Reason
+REASON_LOST_EVENTS: Reason
+REASON_MISSING_EVENTS: Reason
+REASON_CATCHING_UP: Reason
+REASON_DISCONNECTED: Reason
+REASON_NOTHING_RECEIVED: Reason
+REASON_FORGOTTEN_NAMES: Reason
+IMAGE_KEYS_UNSPECIFIED: ImageKeys
+IMAGE_KEYS_BARE: ImageKeys
+IMAGE_KEYS_PAIRS: ImageKeys
 HOLDER_KIND_UNSPECIFIED: HolderKind
 HOLDER_KIND_WORKER: HolderKind
 HOLDER_KIND_POOL: HolderKind
@@ -36,9 +99,13 @@ WORKER_ROLE_BOTH: WorkerRole
 MODEL_TYPE_UNSPECIFIED: ModelType
 MODEL_TYPE_CHAT: ModelType
 MODEL_TYPE_COMPLETIONS: ModelType
+IMAGE_TOKENS_UNSPECIFIED: ImageTokens
+IMAGE_TOKENS_IDENTIFIER: ImageTokens
+IMAGE_TOKENS_SGLANG_30_BIT: ImageTokens
+IMAGE_TOKENS_SGLANG_62_BIT: ImageTokens
 
 class FindMatchesRequest(_message.Message):
-    __slots__ = ("request_id", "model", "tenant", "lora_name", "cache_salt", "block_size", "hash_scheme", "token_ids", "token_ids_le", "local_hashes", "sequence_hashes", "multimodal", "tiers", "worker_ids", "minimum_overlap_blocks", "top_k", "shared")
+    __slots__ = ("request_id", "model", "tenant", "lora_name", "cache_salt", "block_size", "hash_scheme", "token_ids", "token_ids_le", "local_hashes", "sequence_hashes", "multimodal", "next_tokens_le", "wide_token_ids", "tiers", "worker_ids", "minimum_overlap_blocks", "top_k", "shared", "explain")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -51,11 +118,14 @@ class FindMatchesRequest(_message.Message):
     LOCAL_HASHES_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_HASHES_FIELD_NUMBER: _ClassVar[int]
     MULTIMODAL_FIELD_NUMBER: _ClassVar[int]
+    NEXT_TOKENS_LE_FIELD_NUMBER: _ClassVar[int]
+    WIDE_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     TIERS_FIELD_NUMBER: _ClassVar[int]
     WORKER_IDS_FIELD_NUMBER: _ClassVar[int]
     MINIMUM_OVERLAP_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     TOP_K_FIELD_NUMBER: _ClassVar[int]
     SHARED_FIELD_NUMBER: _ClassVar[int]
+    EXPLAIN_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     model: str
     tenant: str
@@ -68,12 +138,29 @@ class FindMatchesRequest(_message.Message):
     local_hashes: _containers.RepeatedScalarFieldContainer[int]
     sequence_hashes: _containers.RepeatedScalarFieldContainer[int]
     multimodal: _containers.RepeatedCompositeFieldContainer[_types_pb2.MultimodalItem]
+    next_tokens_le: bytes
+    wide_token_ids: _containers.RepeatedScalarFieldContainer[int]
     tiers: _containers.RepeatedScalarFieldContainer[_types_pb2.Tier]
     worker_ids: _containers.RepeatedScalarFieldContainer[str]
     minimum_overlap_blocks: int
     top_k: int
     shared: bool
-    def __init__(self, request_id: _Optional[int] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., lora_name: _Optional[str] = ..., cache_salt: _Optional[str] = ..., block_size: _Optional[int] = ..., hash_scheme: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., token_ids_le: _Optional[bytes] = ..., local_hashes: _Optional[_Iterable[int]] = ..., sequence_hashes: _Optional[_Iterable[int]] = ..., multimodal: _Optional[_Iterable[_Union[_types_pb2.MultimodalItem, _Mapping]]] = ..., tiers: _Optional[_Iterable[_Union[_types_pb2.Tier, str]]] = ..., worker_ids: _Optional[_Iterable[str]] = ..., minimum_overlap_blocks: _Optional[int] = ..., top_k: _Optional[int] = ..., shared: bool = ...) -> None: ...
+    explain: bool
+    def __init__(self, request_id: _Optional[int] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., lora_name: _Optional[str] = ..., cache_salt: _Optional[str] = ..., block_size: _Optional[int] = ..., hash_scheme: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., token_ids_le: _Optional[bytes] = ..., local_hashes: _Optional[_Iterable[int]] = ..., sequence_hashes: _Optional[_Iterable[int]] = ..., multimodal: _Optional[_Iterable[_Union[_types_pb2.MultimodalItem, _Mapping]]] = ..., next_tokens_le: _Optional[bytes] = ..., wide_token_ids: _Optional[_Iterable[int]] = ..., tiers: _Optional[_Iterable[_Union[_types_pb2.Tier, str]]] = ..., worker_ids: _Optional[_Iterable[str]] = ..., minimum_overlap_blocks: _Optional[int] = ..., top_k: _Optional[int] = ..., shared: bool = ..., explain: bool = ...) -> None: ...
+
+class StateReason(_message.Message):
+    __slots__ = ("reason", "count", "example", "age_ms", "may_be_high")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    EXAMPLE_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    MAY_BE_HIGH_FIELD_NUMBER: _ClassVar[int]
+    reason: Reason
+    count: int
+    example: str
+    age_ms: int
+    may_be_high: bool
+    def __init__(self, reason: _Optional[_Union[Reason, str]] = ..., count: _Optional[int] = ..., example: _Optional[str] = ..., age_ms: _Optional[int] = ..., may_be_high: bool = ...) -> None: ...
 
 class BlocksByTier(_message.Message):
     __slots__ = ("device", "host", "disk")
@@ -86,7 +173,7 @@ class BlocksByTier(_message.Message):
     def __init__(self, device: _Optional[int] = ..., host: _Optional[int] = ..., disk: _Optional[int] = ...) -> None: ...
 
 class WorkerMatch(_message.Message):
-    __slots__ = ("worker_id", "dp_rank", "matched_blocks", "matched_tokens", "blocks_by_tier", "state", "applied", "lag_batches", "verified_age_ms", "speculative_blocks", "shed_blocks", "connected", "blocks_by_best_tier", "pool_blocks")
+    __slots__ = ("worker_id", "dp_rank", "matched_blocks", "matched_tokens", "blocks_by_tier", "state", "applied", "lag_batches", "verified_age_ms", "speculative_blocks", "shed_blocks", "connected", "blocks_by_best_tier", "pool_blocks", "may_be_high", "reasons")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     DP_RANK_FIELD_NUMBER: _ClassVar[int]
     MATCHED_BLOCKS_FIELD_NUMBER: _ClassVar[int]
@@ -101,6 +188,8 @@ class WorkerMatch(_message.Message):
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
     BLOCKS_BY_BEST_TIER_FIELD_NUMBER: _ClassVar[int]
     POOL_BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    MAY_BE_HIGH_FIELD_NUMBER: _ClassVar[int]
+    REASONS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     dp_rank: int
     matched_blocks: int
@@ -115,7 +204,9 @@ class WorkerMatch(_message.Message):
     connected: bool
     blocks_by_best_tier: BlocksByTier
     pool_blocks: int
-    def __init__(self, worker_id: _Optional[str] = ..., dp_rank: _Optional[int] = ..., matched_blocks: _Optional[int] = ..., matched_tokens: _Optional[int] = ..., blocks_by_tier: _Optional[_Union[BlocksByTier, _Mapping]] = ..., state: _Optional[_Union[_types_pb2.WorkerState, str]] = ..., applied: _Optional[_Union[_types_pb2.Cursor, _Mapping]] = ..., lag_batches: _Optional[int] = ..., verified_age_ms: _Optional[int] = ..., speculative_blocks: _Optional[int] = ..., shed_blocks: _Optional[int] = ..., connected: bool = ..., blocks_by_best_tier: _Optional[_Union[BlocksByTier, _Mapping]] = ..., pool_blocks: _Optional[int] = ...) -> None: ...
+    may_be_high: bool
+    reasons: _containers.RepeatedCompositeFieldContainer[StateReason]
+    def __init__(self, worker_id: _Optional[str] = ..., dp_rank: _Optional[int] = ..., matched_blocks: _Optional[int] = ..., matched_tokens: _Optional[int] = ..., blocks_by_tier: _Optional[_Union[BlocksByTier, _Mapping]] = ..., state: _Optional[_Union[_types_pb2.WorkerState, str]] = ..., applied: _Optional[_Union[_types_pb2.Cursor, _Mapping]] = ..., lag_batches: _Optional[int] = ..., verified_age_ms: _Optional[int] = ..., speculative_blocks: _Optional[int] = ..., shed_blocks: _Optional[int] = ..., connected: bool = ..., blocks_by_best_tier: _Optional[_Union[BlocksByTier, _Mapping]] = ..., pool_blocks: _Optional[int] = ..., may_be_high: bool = ..., reasons: _Optional[_Iterable[_Union[StateReason, _Mapping]]] = ...) -> None: ...
 
 class PoolState(_message.Message):
     __slots__ = ("pool_id", "held_blocks", "state", "connected", "lag_batches", "verified_age_ms")
@@ -134,7 +225,7 @@ class PoolState(_message.Message):
     def __init__(self, pool_id: _Optional[str] = ..., held_blocks: _Optional[int] = ..., state: _Optional[_Union[_types_pb2.WorkerState, str]] = ..., connected: bool = ..., lag_batches: _Optional[int] = ..., verified_age_ms: _Optional[int] = ...) -> None: ...
 
 class FindMatchesResponse(_message.Message):
-    __slots__ = ("request_id", "query_blocks", "best_overlap_blocks", "block_size", "matches", "missing_shards", "restoring_worker_ids", "pools")
+    __slots__ = ("request_id", "query_blocks", "best_overlap_blocks", "block_size", "matches", "missing_shards", "restoring_worker_ids", "pools", "wants_next_tokens")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     QUERY_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     BEST_OVERLAP_BLOCKS_FIELD_NUMBER: _ClassVar[int]
@@ -143,6 +234,7 @@ class FindMatchesResponse(_message.Message):
     MISSING_SHARDS_FIELD_NUMBER: _ClassVar[int]
     RESTORING_WORKER_IDS_FIELD_NUMBER: _ClassVar[int]
     POOLS_FIELD_NUMBER: _ClassVar[int]
+    WANTS_NEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     query_blocks: int
     best_overlap_blocks: int
@@ -151,7 +243,8 @@ class FindMatchesResponse(_message.Message):
     missing_shards: _containers.RepeatedScalarFieldContainer[int]
     restoring_worker_ids: _containers.RepeatedScalarFieldContainer[str]
     pools: _containers.RepeatedCompositeFieldContainer[PoolState]
-    def __init__(self, request_id: _Optional[int] = ..., query_blocks: _Optional[int] = ..., best_overlap_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., matches: _Optional[_Iterable[_Union[WorkerMatch, _Mapping]]] = ..., missing_shards: _Optional[_Iterable[int]] = ..., restoring_worker_ids: _Optional[_Iterable[str]] = ..., pools: _Optional[_Iterable[_Union[PoolState, _Mapping]]] = ...) -> None: ...
+    wants_next_tokens: bool
+    def __init__(self, request_id: _Optional[int] = ..., query_blocks: _Optional[int] = ..., best_overlap_blocks: _Optional[int] = ..., block_size: _Optional[int] = ..., matches: _Optional[_Iterable[_Union[WorkerMatch, _Mapping]]] = ..., missing_shards: _Optional[_Iterable[int]] = ..., restoring_worker_ids: _Optional[_Iterable[str]] = ..., pools: _Optional[_Iterable[_Union[PoolState, _Mapping]]] = ..., wants_next_tokens: bool = ...) -> None: ...
 
 class StreamError(_message.Message):
     __slots__ = ("code", "message")
@@ -221,8 +314,66 @@ class BatchFingerprint(_message.Message):
     payload_hash: int
     def __init__(self, timestamp_bits: _Optional[int] = ..., payload_hash: _Optional[int] = ...) -> None: ...
 
+class NameMeaning(_message.Message):
+    __slots__ = ("name", "adapter_seed", "seed", "matchable", "own_keys", "device_copies", "host_copies", "disk_copies")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_SEED_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    MATCHABLE_FIELD_NUMBER: _ClassVar[int]
+    OWN_KEYS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_COPIES_FIELD_NUMBER: _ClassVar[int]
+    HOST_COPIES_FIELD_NUMBER: _ClassVar[int]
+    DISK_COPIES_FIELD_NUMBER: _ClassVar[int]
+    name: int
+    adapter_seed: int
+    seed: int
+    matchable: bool
+    own_keys: bool
+    device_copies: int
+    host_copies: int
+    disk_copies: int
+    def __init__(self, name: _Optional[int] = ..., adapter_seed: _Optional[int] = ..., seed: _Optional[int] = ..., matchable: bool = ..., own_keys: bool = ..., device_copies: _Optional[int] = ..., host_copies: _Optional[int] = ..., disk_copies: _Optional[int] = ...) -> None: ...
+
+class DumpMeanings(_message.Message):
+    __slots__ = ("source_index", "dp_rank", "names")
+    SOURCE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    DP_RANK_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    source_index: int
+    dp_rank: int
+    names: _containers.RepeatedCompositeFieldContainer[NameMeaning]
+    def __init__(self, source_index: _Optional[int] = ..., dp_rank: _Optional[int] = ..., names: _Optional[_Iterable[_Union[NameMeaning, _Mapping]]] = ...) -> None: ...
+
+class AdapterNumber(_message.Message):
+    __slots__ = ("dp_rank", "adapter_seed", "number")
+    DP_RANK_FIELD_NUMBER: _ClassVar[int]
+    ADAPTER_SEED_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    dp_rank: int
+    adapter_seed: int
+    number: int
+    def __init__(self, dp_rank: _Optional[int] = ..., adapter_seed: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
+
+class SourceLearned(_message.Message):
+    __slots__ = ("states_keys", "looks_ahead", "has_salts", "splits_chunks", "image_keys", "forgot_names", "adapters")
+    STATES_KEYS_FIELD_NUMBER: _ClassVar[int]
+    LOOKS_AHEAD_FIELD_NUMBER: _ClassVar[int]
+    HAS_SALTS_FIELD_NUMBER: _ClassVar[int]
+    SPLITS_CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_KEYS_FIELD_NUMBER: _ClassVar[int]
+    FORGOT_NAMES_FIELD_NUMBER: _ClassVar[int]
+    ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    states_keys: bool
+    looks_ahead: bool
+    has_salts: bool
+    splits_chunks: bool
+    image_keys: ImageKeys
+    forgot_names: bool
+    adapters: _containers.RepeatedCompositeFieldContainer[AdapterNumber]
+    def __init__(self, states_keys: bool = ..., looks_ahead: bool = ..., has_salts: bool = ..., splits_chunks: bool = ..., image_keys: _Optional[_Union[ImageKeys, str]] = ..., forgot_names: bool = ..., adapters: _Optional[_Iterable[_Union[AdapterNumber, _Mapping]]] = ...) -> None: ...
+
 class DumpEnd(_message.Message):
-    __slots__ = ("source_index", "source", "watermark", "records", "state", "incomplete", "copy_mode", "fingerprint", "past_incarnations", "dp_ranks", "main_group")
+    __slots__ = ("source_index", "source", "watermark", "records", "state", "incomplete", "copy_mode", "fingerprint", "past_incarnations", "dp_ranks", "main_group", "learned")
     SOURCE_INDEX_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     WATERMARK_FIELD_NUMBER: _ClassVar[int]
@@ -234,6 +385,7 @@ class DumpEnd(_message.Message):
     PAST_INCARNATIONS_FIELD_NUMBER: _ClassVar[int]
     DP_RANKS_FIELD_NUMBER: _ClassVar[int]
     MAIN_GROUP_FIELD_NUMBER: _ClassVar[int]
+    LEARNED_FIELD_NUMBER: _ClassVar[int]
     source_index: int
     source: str
     watermark: _types_pb2.Cursor
@@ -245,15 +397,18 @@ class DumpEnd(_message.Message):
     past_incarnations: _containers.RepeatedScalarFieldContainer[bytes]
     dp_ranks: _containers.RepeatedScalarFieldContainer[int]
     main_group: int
-    def __init__(self, source_index: _Optional[int] = ..., source: _Optional[str] = ..., watermark: _Optional[_Union[_types_pb2.Cursor, _Mapping]] = ..., records: _Optional[int] = ..., state: _Optional[_Union[_types_pb2.WorkerState, str]] = ..., incomplete: bool = ..., copy_mode: _Optional[_Union[_types_pb2.CopyMode, str]] = ..., fingerprint: _Optional[_Union[BatchFingerprint, _Mapping]] = ..., past_incarnations: _Optional[_Iterable[bytes]] = ..., dp_ranks: _Optional[_Iterable[int]] = ..., main_group: _Optional[int] = ...) -> None: ...
+    learned: SourceLearned
+    def __init__(self, source_index: _Optional[int] = ..., source: _Optional[str] = ..., watermark: _Optional[_Union[_types_pb2.Cursor, _Mapping]] = ..., records: _Optional[int] = ..., state: _Optional[_Union[_types_pb2.WorkerState, str]] = ..., incomplete: bool = ..., copy_mode: _Optional[_Union[_types_pb2.CopyMode, str]] = ..., fingerprint: _Optional[_Union[BatchFingerprint, _Mapping]] = ..., past_incarnations: _Optional[_Iterable[bytes]] = ..., dp_ranks: _Optional[_Iterable[int]] = ..., main_group: _Optional[int] = ..., learned: _Optional[_Union[SourceLearned, _Mapping]] = ...) -> None: ...
 
 class DumpWorkerResponse(_message.Message):
-    __slots__ = ("chunk", "end")
+    __slots__ = ("chunk", "end", "meanings")
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    MEANINGS_FIELD_NUMBER: _ClassVar[int]
     chunk: DumpChunk
     end: DumpEnd
-    def __init__(self, chunk: _Optional[_Union[DumpChunk, _Mapping]] = ..., end: _Optional[_Union[DumpEnd, _Mapping]] = ...) -> None: ...
+    meanings: DumpMeanings
+    def __init__(self, chunk: _Optional[_Union[DumpChunk, _Mapping]] = ..., end: _Optional[_Union[DumpEnd, _Mapping]] = ..., meanings: _Optional[_Union[DumpMeanings, _Mapping]] = ...) -> None: ...
 
 class ListWorkersRequest(_message.Message):
     __slots__ = ("model", "tenant", "page_size", "page_token")
@@ -280,7 +435,7 @@ class RankInfo(_message.Message):
     def __init__(self, dp_rank: _Optional[int] = ..., placed_blocks: _Optional[int] = ..., parked_blocks: _Optional[int] = ..., shed_blocks: _Optional[int] = ...) -> None: ...
 
 class SourceInfo(_message.Message):
-    __slots__ = ("source", "replay_endpoint", "connected", "state", "applied", "lag_batches", "buffered_batches", "verified_age_ms")
+    __slots__ = ("source", "replay_endpoint", "connected", "state", "applied", "lag_batches", "buffered_batches", "verified_age_ms", "reasons")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     REPLAY_ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
@@ -289,6 +444,7 @@ class SourceInfo(_message.Message):
     LAG_BATCHES_FIELD_NUMBER: _ClassVar[int]
     BUFFERED_BATCHES_FIELD_NUMBER: _ClassVar[int]
     VERIFIED_AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    REASONS_FIELD_NUMBER: _ClassVar[int]
     source: str
     replay_endpoint: str
     connected: bool
@@ -297,7 +453,8 @@ class SourceInfo(_message.Message):
     lag_batches: int
     buffered_batches: int
     verified_age_ms: int
-    def __init__(self, source: _Optional[str] = ..., replay_endpoint: _Optional[str] = ..., connected: bool = ..., state: _Optional[_Union[_types_pb2.WorkerState, str]] = ..., applied: _Optional[_Union[_types_pb2.Cursor, _Mapping]] = ..., lag_batches: _Optional[int] = ..., buffered_batches: _Optional[int] = ..., verified_age_ms: _Optional[int] = ...) -> None: ...
+    reasons: _containers.RepeatedCompositeFieldContainer[StateReason]
+    def __init__(self, source: _Optional[str] = ..., replay_endpoint: _Optional[str] = ..., connected: bool = ..., state: _Optional[_Union[_types_pb2.WorkerState, str]] = ..., applied: _Optional[_Union[_types_pb2.Cursor, _Mapping]] = ..., lag_batches: _Optional[int] = ..., buffered_batches: _Optional[int] = ..., verified_age_ms: _Optional[int] = ..., reasons: _Optional[_Iterable[_Union[StateReason, _Mapping]]] = ...) -> None: ...
 
 class WorkerInfo(_message.Message):
     __slots__ = ("worker_id", "model", "tenant", "block_size", "engine", "ranks", "sources", "registration")
@@ -376,7 +533,7 @@ class LoraName(_message.Message):
     def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
 
 class RegisterWorkerRequest(_message.Message):
-    __slots__ = ("worker_id", "model", "tenant", "block_size", "engine", "endpoints", "copy_mode", "loss_policy", "lora_names", "local_indexer_endpoint", "lease_ms", "profile", "hash_scheme", "replace", "medium_ttls", "kind", "pool_ids")
+    __slots__ = ("worker_id", "model", "tenant", "block_size", "engine", "endpoints", "copy_mode", "loss_policy", "lora_names", "local_indexer_endpoint", "lease_ms", "profile", "hash_scheme", "replace", "medium_ttls", "kind", "pool_ids", "connector_chunks", "take_over")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -394,6 +551,8 @@ class RegisterWorkerRequest(_message.Message):
     MEDIUM_TTLS_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     POOL_IDS_FIELD_NUMBER: _ClassVar[int]
+    CONNECTOR_CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    TAKE_OVER_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     model: str
     tenant: str
@@ -411,7 +570,9 @@ class RegisterWorkerRequest(_message.Message):
     medium_ttls: _containers.RepeatedCompositeFieldContainer[MediumTtl]
     kind: HolderKind
     pool_ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, worker_id: _Optional[str] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., block_size: _Optional[int] = ..., engine: _Optional[_Union[_types_pb2.Engine, str]] = ..., endpoints: _Optional[_Iterable[_Union[EngineEndpoint, _Mapping]]] = ..., copy_mode: _Optional[_Union[_types_pb2.CopyMode, str]] = ..., loss_policy: _Optional[_Union[_types_pb2.LossPolicy, str]] = ..., lora_names: _Optional[_Iterable[_Union[LoraName, _Mapping]]] = ..., local_indexer_endpoint: _Optional[str] = ..., lease_ms: _Optional[int] = ..., profile: _Optional[_Union[WorkerProfile, _Mapping]] = ..., hash_scheme: _Optional[str] = ..., replace: bool = ..., medium_ttls: _Optional[_Iterable[_Union[MediumTtl, _Mapping]]] = ..., kind: _Optional[_Union[HolderKind, str]] = ..., pool_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+    connector_chunks: _containers.RepeatedCompositeFieldContainer[ConnectorChunk]
+    take_over: bool
+    def __init__(self, worker_id: _Optional[str] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., block_size: _Optional[int] = ..., engine: _Optional[_Union[_types_pb2.Engine, str]] = ..., endpoints: _Optional[_Iterable[_Union[EngineEndpoint, _Mapping]]] = ..., copy_mode: _Optional[_Union[_types_pb2.CopyMode, str]] = ..., loss_policy: _Optional[_Union[_types_pb2.LossPolicy, str]] = ..., lora_names: _Optional[_Iterable[_Union[LoraName, _Mapping]]] = ..., local_indexer_endpoint: _Optional[str] = ..., lease_ms: _Optional[int] = ..., profile: _Optional[_Union[WorkerProfile, _Mapping]] = ..., hash_scheme: _Optional[str] = ..., replace: bool = ..., medium_ttls: _Optional[_Iterable[_Union[MediumTtl, _Mapping]]] = ..., kind: _Optional[_Union[HolderKind, str]] = ..., pool_ids: _Optional[_Iterable[str]] = ..., connector_chunks: _Optional[_Iterable[_Union[ConnectorChunk, _Mapping]]] = ..., take_over: bool = ...) -> None: ...
 
 class MediumTtl(_message.Message):
     __slots__ = ("medium", "ttl_ms")
@@ -420,6 +581,14 @@ class MediumTtl(_message.Message):
     medium: str
     ttl_ms: int
     def __init__(self, medium: _Optional[str] = ..., ttl_ms: _Optional[int] = ...) -> None: ...
+
+class ConnectorChunk(_message.Message):
+    __slots__ = ("medium", "blocks")
+    MEDIUM_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    medium: str
+    blocks: int
+    def __init__(self, medium: _Optional[str] = ..., blocks: _Optional[int] = ...) -> None: ...
 
 class Label(_message.Message):
     __slots__ = ("key", "value")
@@ -430,18 +599,20 @@ class Label(_message.Message):
     def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class WorkerProfile(_message.Message):
-    __slots__ = ("role", "total_kv_blocks", "max_num_batched_tokens", "labels", "model_types")
+    __slots__ = ("role", "total_kv_blocks", "max_num_batched_tokens", "labels", "model_types", "image_tokens")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     TOTAL_KV_BLOCKS_FIELD_NUMBER: _ClassVar[int]
     MAX_NUM_BATCHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     MODEL_TYPES_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_TOKENS_FIELD_NUMBER: _ClassVar[int]
     role: WorkerRole
     total_kv_blocks: int
     max_num_batched_tokens: int
     labels: _containers.RepeatedCompositeFieldContainer[Label]
     model_types: _containers.RepeatedScalarFieldContainer[ModelType]
-    def __init__(self, role: _Optional[_Union[WorkerRole, str]] = ..., total_kv_blocks: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., labels: _Optional[_Iterable[_Union[Label, _Mapping]]] = ..., model_types: _Optional[_Iterable[_Union[ModelType, str]]] = ...) -> None: ...
+    image_tokens: ImageTokens
+    def __init__(self, role: _Optional[_Union[WorkerRole, str]] = ..., total_kv_blocks: _Optional[int] = ..., max_num_batched_tokens: _Optional[int] = ..., labels: _Optional[_Iterable[_Union[Label, _Mapping]]] = ..., model_types: _Optional[_Iterable[_Union[ModelType, str]]] = ..., image_tokens: _Optional[_Union[ImageTokens, str]] = ...) -> None: ...
 
 class RegisterWorkerResponse(_message.Message):
     __slots__ = ("created",)
@@ -466,7 +637,7 @@ class RemoveWorkerResponse(_message.Message):
     def __init__(self, removed_blocks: _Optional[int] = ...) -> None: ...
 
 class RecordPlacementRequest(_message.Message):
-    __slots__ = ("model", "tenant", "lora_name", "cache_salt", "block_size", "hash_scheme", "token_ids", "token_ids_le", "local_hashes", "multimodal", "worker_id", "dp_rank", "ttl_ms")
+    __slots__ = ("model", "tenant", "lora_name", "cache_salt", "block_size", "hash_scheme", "token_ids", "token_ids_le", "local_hashes", "multimodal", "wide_token_ids", "worker_id", "dp_rank", "ttl_ms")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     LORA_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -477,6 +648,7 @@ class RecordPlacementRequest(_message.Message):
     TOKEN_IDS_LE_FIELD_NUMBER: _ClassVar[int]
     LOCAL_HASHES_FIELD_NUMBER: _ClassVar[int]
     MULTIMODAL_FIELD_NUMBER: _ClassVar[int]
+    WIDE_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     DP_RANK_FIELD_NUMBER: _ClassVar[int]
     TTL_MS_FIELD_NUMBER: _ClassVar[int]
@@ -490,10 +662,11 @@ class RecordPlacementRequest(_message.Message):
     token_ids_le: bytes
     local_hashes: _containers.RepeatedScalarFieldContainer[int]
     multimodal: _containers.RepeatedCompositeFieldContainer[_types_pb2.MultimodalItem]
+    wide_token_ids: _containers.RepeatedScalarFieldContainer[int]
     worker_id: str
     dp_rank: int
     ttl_ms: int
-    def __init__(self, model: _Optional[str] = ..., tenant: _Optional[str] = ..., lora_name: _Optional[str] = ..., cache_salt: _Optional[str] = ..., block_size: _Optional[int] = ..., hash_scheme: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., token_ids_le: _Optional[bytes] = ..., local_hashes: _Optional[_Iterable[int]] = ..., multimodal: _Optional[_Iterable[_Union[_types_pb2.MultimodalItem, _Mapping]]] = ..., worker_id: _Optional[str] = ..., dp_rank: _Optional[int] = ..., ttl_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., tenant: _Optional[str] = ..., lora_name: _Optional[str] = ..., cache_salt: _Optional[str] = ..., block_size: _Optional[int] = ..., hash_scheme: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., token_ids_le: _Optional[bytes] = ..., local_hashes: _Optional[_Iterable[int]] = ..., multimodal: _Optional[_Iterable[_Union[_types_pb2.MultimodalItem, _Mapping]]] = ..., wide_token_ids: _Optional[_Iterable[int]] = ..., worker_id: _Optional[str] = ..., dp_rank: _Optional[int] = ..., ttl_ms: _Optional[int] = ...) -> None: ...
 
 class RecordPlacementResponse(_message.Message):
     __slots__ = ("prompt_blocks", "new_blocks")

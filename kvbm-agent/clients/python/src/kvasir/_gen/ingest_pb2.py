@@ -22,42 +22,43 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from kvasir._gen import indexer_pb2 as kvasir_dot_v1_dot_indexer__pb2
 from kvasir._gen import types_pb2 as kvasir_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16kvasir/v1/ingest.proto\x12\tkvasir.v1\x1a\x15kvasir/v1/types.proto\"\x9f\x02\n\x0cPublishHello\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x11\n\tworker_id\x18\x03 \x01(\t\x12\x0e\n\x06source\x18\x04 \x01(\t\x12\x12\n\nblock_size\x18\x05 \x01(\r\x12\x13\n\x0bincarnation\x18\x06 \x01(\x0c\x12&\n\tcopy_mode\x18\x07 \x01(\x0e\x32\x13.kvasir.v1.CopyMode\x12\x1b\n\x0e\x66irst_sequence\x18\x08 \x01(\x04H\x00\x88\x01\x01\x12\x1a\n\rhead_sequence\x18\t \x01(\x04H\x01\x88\x01\x01\x12\x1e\n\x16local_indexer_endpoint\x18\n \x01(\tB\x11\n\x0f_first_sequenceB\x10\n\x0e_head_sequence\"\xb9\x01\n\x0c\x42locksStored\x12\x18\n\x0bparent_name\x18\x01 \x01(\x06H\x00\x88\x01\x01\x12\r\n\x05names\x18\x02 \x03(\x06\x12\x14\n\x0clocal_hashes\x18\x03 \x03(\x06\x12\x14\n\x0ctoken_ids_le\x18\x04 \x01(\x0c\x12\x1d\n\x04tier\x18\x05 \x01(\x0e\x32\x0f.kvasir.v1.Tier\x12\x11\n\tlora_name\x18\x06 \x01(\t\x12\x12\n\ncache_salt\x18\x07 \x01(\tB\x0e\n\x0c_parent_name\"Q\n\rBlocksRemoved\x12\r\n\x05names\x18\x01 \x03(\x06\x12\x1d\n\x04tier\x18\x02 \x01(\x0e\x32\x0f.kvasir.v1.Tier\x12\x12\n\nall_copies\x18\x03 \x01(\x08\"\x0f\n\rBlocksCleared\"\x9e\x01\n\x0ePublishedEvent\x12)\n\x06stored\x18\x01 \x01(\x0b\x32\x17.kvasir.v1.BlocksStoredH\x00\x12+\n\x07removed\x18\x02 \x01(\x0b\x32\x18.kvasir.v1.BlocksRemovedH\x00\x12+\n\x07\x63leared\x18\x03 \x01(\x0b\x32\x18.kvasir.v1.BlocksClearedH\x00\x42\x07\n\x05\x65vent\"\\\n\x0cPublishBatch\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x0f\n\x07\x64p_rank\x18\x02 \x01(\r\x12)\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x19.kvasir.v1.PublishedEvent\"\xb5\x01\n\x10PublishHeartbeat\x12\x1a\n\rhead_sequence\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x13\n\x06\x64igest\x18\x02 \x01(\x06H\x01\x88\x01\x01\x12%\n\x05state\x18\x03 \x01(\x0e\x32\x16.kvasir.v1.WorkerState\x12\x17\n\x0fverified_age_ms\x18\x04 \x01(\r\x12\x13\n\x0b\x65ngine_away\x18\x05 \x01(\x08\x42\x10\n\x0e_head_sequenceB\t\n\x07_digest\"\xa7\x01\n\x14PublishEventsRequest\x12(\n\x05hello\x18\x01 \x01(\x0b\x32\x17.kvasir.v1.PublishHelloH\x00\x12(\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x17.kvasir.v1.PublishBatchH\x00\x12\x30\n\theartbeat\x18\x03 \x01(\x0b\x32\x1b.kvasir.v1.PublishHeartbeatH\x00\x42\t\n\x07message\"5\n\x0fPublishAccepted\x12\"\n\x07\x61pplied\x18\x01 \x01(\x0b\x32\x11.kvasir.v1.Cursor\"b\n\nPublishAck\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x11\n\tduplicate\x18\x02 \x01(\x08\x12\x0f\n\x07\x61pplied\x18\x03 \x01(\x04\x12\x0c\n\x04noop\x18\x04 \x01(\x04\x12\x10\n\x08rejected\x18\x05 \x01(\x04\"x\n\x0ePublishRefusal\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12(\n\x06reason\x18\x02 \x01(\x0e\x32\x18.kvasir.v1.RefusalReason\x12\x19\n\x11\x65xpected_sequence\x18\x03 \x01(\x04\x12\x0f\n\x07message\x18\x04 \x01(\t\"\xa6\x01\n\x15PublishEventsResponse\x12.\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x0b\x32\x1a.kvasir.v1.PublishAcceptedH\x00\x12$\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x15.kvasir.v1.PublishAckH\x00\x12,\n\x07refusal\x18\x03 \x01(\x0b\x32\x19.kvasir.v1.PublishRefusalH\x00\x42\t\n\x07message*~\n\rRefusalReason\x12\x1e\n\x1aREFUSAL_REASON_UNSPECIFIED\x10\x00\x12\x19\n\x15REFUSAL_REASON_FENCED\x10\x01\x12\x16\n\x12REFUSAL_REASON_GAP\x10\x02\x12\x1a\n\x16REFUSAL_REASON_INVALID\x10\x03\x32\x65\n\x0b\x45ventIngest\x12V\n\rPublishEvents\x12\x1f.kvasir.v1.PublishEventsRequest\x1a .kvasir.v1.PublishEventsResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16kvasir/v1/ingest.proto\x12\tkvasir.v1\x1a\x17kvasir/v1/indexer.proto\x1a\x15kvasir/v1/types.proto\"\x9f\x02\n\x0cPublishHello\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x11\n\tworker_id\x18\x03 \x01(\t\x12\x0e\n\x06source\x18\x04 \x01(\t\x12\x12\n\nblock_size\x18\x05 \x01(\r\x12\x13\n\x0bincarnation\x18\x06 \x01(\x0c\x12&\n\tcopy_mode\x18\x07 \x01(\x0e\x32\x13.kvasir.v1.CopyMode\x12\x1b\n\x0e\x66irst_sequence\x18\x08 \x01(\x04H\x00\x88\x01\x01\x12\x1a\n\rhead_sequence\x18\t \x01(\x04H\x01\x88\x01\x01\x12\x1e\n\x16local_indexer_endpoint\x18\n \x01(\tB\x11\n\x0f_first_sequenceB\x10\n\x0e_head_sequence\"\xb9\x01\n\x0c\x42locksStored\x12\x18\n\x0bparent_name\x18\x01 \x01(\x06H\x00\x88\x01\x01\x12\r\n\x05names\x18\x02 \x03(\x06\x12\x14\n\x0clocal_hashes\x18\x03 \x03(\x06\x12\x14\n\x0ctoken_ids_le\x18\x04 \x01(\x0c\x12\x1d\n\x04tier\x18\x05 \x01(\x0e\x32\x0f.kvasir.v1.Tier\x12\x11\n\tlora_name\x18\x06 \x01(\t\x12\x12\n\ncache_salt\x18\x07 \x01(\tB\x0e\n\x0c_parent_name\"Q\n\rBlocksRemoved\x12\r\n\x05names\x18\x01 \x03(\x06\x12\x1d\n\x04tier\x18\x02 \x01(\x0e\x32\x0f.kvasir.v1.Tier\x12\x12\n\nall_copies\x18\x03 \x01(\x08\"<\n\rBlocksCleared\x12\"\n\x04tier\x18\x01 \x01(\x0e\x32\x0f.kvasir.v1.TierH\x00\x88\x01\x01\x42\x07\n\x05_tier\"\x9e\x01\n\x0ePublishedEvent\x12)\n\x06stored\x18\x01 \x01(\x0b\x32\x17.kvasir.v1.BlocksStoredH\x00\x12+\n\x07removed\x18\x02 \x01(\x0b\x32\x18.kvasir.v1.BlocksRemovedH\x00\x12+\n\x07\x63leared\x18\x03 \x01(\x0b\x32\x18.kvasir.v1.BlocksClearedH\x00\x42\x07\n\x05\x65vent\"\\\n\x0cPublishBatch\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x0f\n\x07\x64p_rank\x18\x02 \x01(\r\x12)\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x19.kvasir.v1.PublishedEvent\"\xde\x01\n\x10PublishHeartbeat\x12\x1a\n\rhead_sequence\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x13\n\x06\x64igest\x18\x02 \x01(\x06H\x01\x88\x01\x01\x12%\n\x05state\x18\x03 \x01(\x0e\x32\x16.kvasir.v1.WorkerState\x12\x17\n\x0fverified_age_ms\x18\x04 \x01(\r\x12\x13\n\x0b\x65ngine_away\x18\x05 \x01(\x08\x12\'\n\x07reasons\x18\x06 \x03(\x0b\x32\x16.kvasir.v1.StateReasonB\x10\n\x0e_head_sequenceB\t\n\x07_digest\"\xa7\x01\n\x14PublishEventsRequest\x12(\n\x05hello\x18\x01 \x01(\x0b\x32\x17.kvasir.v1.PublishHelloH\x00\x12(\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x17.kvasir.v1.PublishBatchH\x00\x12\x30\n\theartbeat\x18\x03 \x01(\x0b\x32\x1b.kvasir.v1.PublishHeartbeatH\x00\x42\t\n\x07message\"5\n\x0fPublishAccepted\x12\"\n\x07\x61pplied\x18\x01 \x01(\x0b\x32\x11.kvasir.v1.Cursor\"b\n\nPublishAck\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x11\n\tduplicate\x18\x02 \x01(\x08\x12\x0f\n\x07\x61pplied\x18\x03 \x01(\x04\x12\x0c\n\x04noop\x18\x04 \x01(\x04\x12\x10\n\x08rejected\x18\x05 \x01(\x04\"x\n\x0ePublishRefusal\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12(\n\x06reason\x18\x02 \x01(\x0e\x32\x18.kvasir.v1.RefusalReason\x12\x19\n\x11\x65xpected_sequence\x18\x03 \x01(\x04\x12\x0f\n\x07message\x18\x04 \x01(\t\"\xa6\x01\n\x15PublishEventsResponse\x12.\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x0b\x32\x1a.kvasir.v1.PublishAcceptedH\x00\x12$\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x15.kvasir.v1.PublishAckH\x00\x12,\n\x07refusal\x18\x03 \x01(\x0b\x32\x19.kvasir.v1.PublishRefusalH\x00\x42\t\n\x07message*~\n\rRefusalReason\x12\x1e\n\x1aREFUSAL_REASON_UNSPECIFIED\x10\x00\x12\x19\n\x15REFUSAL_REASON_FENCED\x10\x01\x12\x16\n\x12REFUSAL_REASON_GAP\x10\x02\x12\x1a\n\x16REFUSAL_REASON_INVALID\x10\x03\x32\x65\n\x0b\x45ventIngest\x12V\n\rPublishEvents\x12\x1f.kvasir.v1.PublishEventsRequest\x1a .kvasir.v1.PublishEventsResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'kvasir.v1.ingest_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_REFUSALREASON']._serialized_start=1693
-  _globals['_REFUSALREASON']._serialized_end=1819
-  _globals['_PUBLISHHELLO']._serialized_start=61
-  _globals['_PUBLISHHELLO']._serialized_end=348
-  _globals['_BLOCKSSTORED']._serialized_start=351
-  _globals['_BLOCKSSTORED']._serialized_end=536
-  _globals['_BLOCKSREMOVED']._serialized_start=538
-  _globals['_BLOCKSREMOVED']._serialized_end=619
-  _globals['_BLOCKSCLEARED']._serialized_start=621
-  _globals['_BLOCKSCLEARED']._serialized_end=636
-  _globals['_PUBLISHEDEVENT']._serialized_start=639
-  _globals['_PUBLISHEDEVENT']._serialized_end=797
-  _globals['_PUBLISHBATCH']._serialized_start=799
-  _globals['_PUBLISHBATCH']._serialized_end=891
-  _globals['_PUBLISHHEARTBEAT']._serialized_start=894
-  _globals['_PUBLISHHEARTBEAT']._serialized_end=1075
-  _globals['_PUBLISHEVENTSREQUEST']._serialized_start=1078
-  _globals['_PUBLISHEVENTSREQUEST']._serialized_end=1245
-  _globals['_PUBLISHACCEPTED']._serialized_start=1247
-  _globals['_PUBLISHACCEPTED']._serialized_end=1300
-  _globals['_PUBLISHACK']._serialized_start=1302
-  _globals['_PUBLISHACK']._serialized_end=1400
-  _globals['_PUBLISHREFUSAL']._serialized_start=1402
-  _globals['_PUBLISHREFUSAL']._serialized_end=1522
-  _globals['_PUBLISHEVENTSRESPONSE']._serialized_start=1525
-  _globals['_PUBLISHEVENTSRESPONSE']._serialized_end=1691
-  _globals['_EVENTINGEST']._serialized_start=1821
-  _globals['_EVENTINGEST']._serialized_end=1922
+  _globals['_REFUSALREASON']._serialized_start=1804
+  _globals['_REFUSALREASON']._serialized_end=1930
+  _globals['_PUBLISHHELLO']._serialized_start=86
+  _globals['_PUBLISHHELLO']._serialized_end=373
+  _globals['_BLOCKSSTORED']._serialized_start=376
+  _globals['_BLOCKSSTORED']._serialized_end=561
+  _globals['_BLOCKSREMOVED']._serialized_start=563
+  _globals['_BLOCKSREMOVED']._serialized_end=644
+  _globals['_BLOCKSCLEARED']._serialized_start=646
+  _globals['_BLOCKSCLEARED']._serialized_end=706
+  _globals['_PUBLISHEDEVENT']._serialized_start=709
+  _globals['_PUBLISHEDEVENT']._serialized_end=867
+  _globals['_PUBLISHBATCH']._serialized_start=869
+  _globals['_PUBLISHBATCH']._serialized_end=961
+  _globals['_PUBLISHHEARTBEAT']._serialized_start=964
+  _globals['_PUBLISHHEARTBEAT']._serialized_end=1186
+  _globals['_PUBLISHEVENTSREQUEST']._serialized_start=1189
+  _globals['_PUBLISHEVENTSREQUEST']._serialized_end=1356
+  _globals['_PUBLISHACCEPTED']._serialized_start=1358
+  _globals['_PUBLISHACCEPTED']._serialized_end=1411
+  _globals['_PUBLISHACK']._serialized_start=1413
+  _globals['_PUBLISHACK']._serialized_end=1511
+  _globals['_PUBLISHREFUSAL']._serialized_start=1513
+  _globals['_PUBLISHREFUSAL']._serialized_end=1633
+  _globals['_PUBLISHEVENTSRESPONSE']._serialized_start=1636
+  _globals['_PUBLISHEVENTSRESPONSE']._serialized_end=1802
+  _globals['_EVENTINGEST']._serialized_start=1932
+  _globals['_EVENTINGEST']._serialized_end=2033
 # @@protoc_insertion_point(module_scope)

@@ -1,3 +1,4 @@
+from kvasir._gen import indexer_pb2 as _indexer_pb2
 from kvasir._gen import types_pb2 as _types_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -72,8 +73,10 @@ class BlocksRemoved(_message.Message):
     def __init__(self, names: _Optional[_Iterable[int]] = ..., tier: _Optional[_Union[_types_pb2.Tier, str]] = ..., all_copies: bool = ...) -> None: ...
 
 class BlocksCleared(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("tier",)
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    tier: _types_pb2.Tier
+    def __init__(self, tier: _Optional[_Union[_types_pb2.Tier, str]] = ...) -> None: ...
 
 class PublishedEvent(_message.Message):
     __slots__ = ("stored", "removed", "cleared")
@@ -96,18 +99,20 @@ class PublishBatch(_message.Message):
     def __init__(self, sequence: _Optional[int] = ..., dp_rank: _Optional[int] = ..., events: _Optional[_Iterable[_Union[PublishedEvent, _Mapping]]] = ...) -> None: ...
 
 class PublishHeartbeat(_message.Message):
-    __slots__ = ("head_sequence", "digest", "state", "verified_age_ms", "engine_away")
+    __slots__ = ("head_sequence", "digest", "state", "verified_age_ms", "engine_away", "reasons")
     HEAD_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     VERIFIED_AGE_MS_FIELD_NUMBER: _ClassVar[int]
     ENGINE_AWAY_FIELD_NUMBER: _ClassVar[int]
+    REASONS_FIELD_NUMBER: _ClassVar[int]
     head_sequence: int
     digest: int
     state: _types_pb2.WorkerState
     verified_age_ms: int
     engine_away: bool
-    def __init__(self, head_sequence: _Optional[int] = ..., digest: _Optional[int] = ..., state: _Optional[_Union[_types_pb2.WorkerState, str]] = ..., verified_age_ms: _Optional[int] = ..., engine_away: bool = ...) -> None: ...
+    reasons: _containers.RepeatedCompositeFieldContainer[_indexer_pb2.StateReason]
+    def __init__(self, head_sequence: _Optional[int] = ..., digest: _Optional[int] = ..., state: _Optional[_Union[_types_pb2.WorkerState, str]] = ..., verified_age_ms: _Optional[int] = ..., engine_away: bool = ..., reasons: _Optional[_Iterable[_Union[_indexer_pb2.StateReason, _Mapping]]] = ...) -> None: ...
 
 class PublishEventsRequest(_message.Message):
     __slots__ = ("hello", "batch", "heartbeat")

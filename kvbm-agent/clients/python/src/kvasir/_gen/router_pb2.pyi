@@ -133,7 +133,7 @@ class PreferredLabel(_message.Message):
     def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ..., weight: _Optional[float] = ...) -> None: ...
 
 class SelectWorkerRequest(_message.Message):
-    __slots__ = ("model", "tenant", "request_id", "lora_name", "cache_salt", "block_size", "token_ids", "token_ids_le", "local_hashes", "input_tokens", "multimodal", "mode", "overlap_score_weight", "temperature", "expected_output_tokens", "latency_sensitivity", "session_id", "queue_timeout_ms", "pinned", "allowed_worker_ids", "excluded_worker_ids", "roles", "required_labels", "preferred_labels", "model_type", "explain", "dry_run", "disaggregate")
+    __slots__ = ("model", "tenant", "request_id", "lora_name", "cache_salt", "block_size", "token_ids", "token_ids_le", "local_hashes", "input_tokens", "multimodal", "next_tokens_le", "wide_token_ids", "mode", "overlap_score_weight", "temperature", "expected_output_tokens", "latency_sensitivity", "session_id", "queue_timeout_ms", "pinned", "allowed_worker_ids", "excluded_worker_ids", "roles", "required_labels", "preferred_labels", "model_type", "explain", "dry_run", "disaggregate")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
@@ -145,6 +145,8 @@ class SelectWorkerRequest(_message.Message):
     LOCAL_HASHES_FIELD_NUMBER: _ClassVar[int]
     INPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MULTIMODAL_FIELD_NUMBER: _ClassVar[int]
+    NEXT_TOKENS_LE_FIELD_NUMBER: _ClassVar[int]
+    WIDE_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     OVERLAP_SCORE_WEIGHT_FIELD_NUMBER: _ClassVar[int]
     TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
@@ -173,6 +175,8 @@ class SelectWorkerRequest(_message.Message):
     local_hashes: _containers.RepeatedScalarFieldContainer[int]
     input_tokens: int
     multimodal: _containers.RepeatedCompositeFieldContainer[_types_pb2.MultimodalItem]
+    next_tokens_le: bytes
+    wide_token_ids: _containers.RepeatedScalarFieldContainer[int]
     mode: RouterMode
     overlap_score_weight: float
     temperature: float
@@ -190,7 +194,7 @@ class SelectWorkerRequest(_message.Message):
     explain: bool
     dry_run: bool
     disaggregate: bool
-    def __init__(self, model: _Optional[str] = ..., tenant: _Optional[str] = ..., request_id: _Optional[str] = ..., lora_name: _Optional[str] = ..., cache_salt: _Optional[str] = ..., block_size: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., token_ids_le: _Optional[bytes] = ..., local_hashes: _Optional[_Iterable[int]] = ..., input_tokens: _Optional[int] = ..., multimodal: _Optional[_Iterable[_Union[_types_pb2.MultimodalItem, _Mapping]]] = ..., mode: _Optional[_Union[RouterMode, str]] = ..., overlap_score_weight: _Optional[float] = ..., temperature: _Optional[float] = ..., expected_output_tokens: _Optional[int] = ..., latency_sensitivity: _Optional[float] = ..., session_id: _Optional[str] = ..., queue_timeout_ms: _Optional[int] = ..., pinned: _Optional[_Union[PinnedWorker, _Mapping]] = ..., allowed_worker_ids: _Optional[_Iterable[str]] = ..., excluded_worker_ids: _Optional[_Iterable[str]] = ..., roles: _Optional[_Iterable[_Union[_indexer_pb2.WorkerRole, str]]] = ..., required_labels: _Optional[_Iterable[_Union[_indexer_pb2.Label, _Mapping]]] = ..., preferred_labels: _Optional[_Iterable[_Union[PreferredLabel, _Mapping]]] = ..., model_type: _Optional[_Union[_indexer_pb2.ModelType, str]] = ..., explain: bool = ..., dry_run: bool = ..., disaggregate: bool = ...) -> None: ...
+    def __init__(self, model: _Optional[str] = ..., tenant: _Optional[str] = ..., request_id: _Optional[str] = ..., lora_name: _Optional[str] = ..., cache_salt: _Optional[str] = ..., block_size: _Optional[int] = ..., token_ids: _Optional[_Iterable[int]] = ..., token_ids_le: _Optional[bytes] = ..., local_hashes: _Optional[_Iterable[int]] = ..., input_tokens: _Optional[int] = ..., multimodal: _Optional[_Iterable[_Union[_types_pb2.MultimodalItem, _Mapping]]] = ..., next_tokens_le: _Optional[bytes] = ..., wide_token_ids: _Optional[_Iterable[int]] = ..., mode: _Optional[_Union[RouterMode, str]] = ..., overlap_score_weight: _Optional[float] = ..., temperature: _Optional[float] = ..., expected_output_tokens: _Optional[int] = ..., latency_sensitivity: _Optional[float] = ..., session_id: _Optional[str] = ..., queue_timeout_ms: _Optional[int] = ..., pinned: _Optional[_Union[PinnedWorker, _Mapping]] = ..., allowed_worker_ids: _Optional[_Iterable[str]] = ..., excluded_worker_ids: _Optional[_Iterable[str]] = ..., roles: _Optional[_Iterable[_Union[_indexer_pb2.WorkerRole, str]]] = ..., required_labels: _Optional[_Iterable[_Union[_indexer_pb2.Label, _Mapping]]] = ..., preferred_labels: _Optional[_Iterable[_Union[PreferredLabel, _Mapping]]] = ..., model_type: _Optional[_Union[_indexer_pb2.ModelType, str]] = ..., explain: bool = ..., dry_run: bool = ..., disaggregate: bool = ...) -> None: ...
 
 class RouteCost(_message.Message):
     __slots__ = ("credited_blocks", "new_prefill_tokens", "prefill_blocks", "decode_blocks", "total", "decode_cost", "fetch_tokens")

@@ -3,15 +3,19 @@
 //! A walk compares local hashes segment by segment and checks holders only where a segment ends: most of it is reading
 //! consecutive hashes. It allocates nothing once its scratch space has grown to the size of the answers.
 
+mod chunks;
+mod pools;
+
+use crate::chunks::{Positions, Run};
 use crate::index::Index;
-use crate::roles::Readers;
 use crate::sets::{HolderIndex, SetId, TierSets};
 use crate::shared::SharedBlocks;
 use crate::slots::Slot;
 use crate::source::HolderId;
 use crate::table::index_u32;
-use crate::walk::{NOBODY, QueryKey};
+use crate::walk::QueryKey;
 use kvasir_proto::types::{BlockName, Tier, TierSet, WorkerId};
+use pools::Pools;
 use std::cmp::Reverse;
 
 /// A query.
@@ -99,6 +103,10 @@ pub struct Scratch {
     recorded: Vec<HolderIndex>,
     /// Fewest blocks to be listed.
     minimum_overlap: u32,
+    /// How the prompt is divided into positions.
+    positions: Positions,
+    /// How one rank holds the prompt, where its chunks matter.
+    runs: Vec<Run>,
 }
 
 impl Scratch {
@@ -110,6 +118,7 @@ impl Scratch {
 
     fn begin(&mut self, index: &Index, query: Query<'_>) {
         self.minimum_overlap = query.minimum_overlap;
+        self.positions.all = index_u32(query.key.len());
         self.matches.clear();
         self.stretches.clear();
         self.stopped.clear();
@@ -275,6 +284,27 @@ impl Index {
         scratch: &mut Scratch,
         is_wanted: impl Fn() -> bool,
     ) -> bool {
+        scratch.positions.per_block = 1;
+        self.find_positions(query, scratch, is_wanted)
+    }
+
+    /// The same for a key that has two positions for each look-ahead block: its stem, then its leaf. All counts are of positions.
+    pub fn find_ahead_while(
+        &self,
+        query: Query<'_>,
+        scratch: &mut Scratch,
+        is_wanted: impl Fn() -> bool,
+    ) -> bool {
+        scratch.positions.per_block = 2;
+        self.find_positions(query, scratch, is_wanted)
+    }
+
+    fn find_positions(
+        &self,
+        query: Query<'_>,
+        scratch: &mut Scratch,
+        is_wanted: impl Fn() -> bool,
+    ) -> bool {
         scratch.begin(self, query);
         // Where pools hold nothing of the prompt, it is a query like any other.
         if let Some(shared) = query.shared.filter(|shared| !shared.is_empty()) {
@@ -307,6 +337,12 @@ impl Index {
             let Scratch { matches, stretches, .. } = scratch;
             matches.iter_mut().for_each(|at| self.count_stretches(at, stretches, used));
         }
+        self.count_chunks((tiers, None), scratch);
+    }
+
+    /// Puts ranks in order: most blocks first, equals in order of worker and rank.
+    fn sort(&self, matches: &mut [Match]) {
+        matches.sort_unstable_by_key(|at| (Reverse(at.blocks), self.listing.place(at.holder.0)));
     }
 
     fn count_stretches(&self, at: &mut Match, stretches: &[Stretch], used: [bool; Tier::COUNT]) {
@@ -374,127 +410,40 @@ impl Index {
         scratch: &mut Scratch,
         is_wanted: impl Fn() -> bool,
     ) -> bool {
-        for &holder in &scratch.recorded {
+        let Scratch { recorded, matches, runs, positions, minimum_overlap, .. } = scratch;
+        for &holder in recorded.iter() {
             if !is_wanted() {
                 return false;
             }
+            let sizes = self.roles.chunks_of(holder).copied();
+            runs.clear();
             let mut at = Match::none(HolderId(holder));
             for (number, &name) in (0..).zip(names) {
                 let held = self.tiers_of(holder, name);
                 let counted = Tier::ALL.map(|tier| tiers.contains(tier) && held.contains(tier));
-                if counted == [false; Tier::COUNT]
-                    && pools.is_none_or(|pools| !pools.hold(number, holder))
-                {
+                // Pools may hold a block of which the tiers hold no complete chunk.
+                let in_pool = (sizes.is_some() || counted == [false; Tier::COUNT])
+                    && pools.is_some_and(|pools| pools.hold(number, holder));
+                if counted == [false; Tier::COUNT] && !in_pool {
                     break;
                 }
                 at.blocks += 1;
-                at.count(counted.into_iter(), 1);
-            }
-            if at.blocks >= scratch.minimum_overlap {
-                scratch.matches.push(at);
-            }
-        }
-        if !scratch.recorded.is_empty() {
-            scratch
-                .matches
-                .sort_unstable_by_key(|at| (Reverse(at.blocks), self.listing.place(at.holder.0)));
-        }
-        true
-    }
-}
-
-// === with pools ===
-
-/// What pools hold of a prompt, for the ranks of one index.
-struct Pools<'a> {
-    shared: &'a SharedBlocks,
-    /// The ranks that read each pool, by the number of the pool.
-    readers: Vec<Option<&'a Readers>>,
-}
-
-impl Pools<'_> {
-    /// The ranks that read one of these pools, one bit a pool.
-    fn readers(&self, pools: u64) -> impl Iterator<Item = &Readers> {
-        ones(0, pools).filter_map(|pool| *self.readers.get(pool as usize)?)
-    }
-
-    /// Whether a pool that a rank reads holds a block.
-    fn hold(&self, block: u32, holder: HolderIndex) -> bool {
-        let pools = self.shared.held(block, block + 1).first().copied().unwrap_or(0);
-        self.readers(pools).any(|readers| readers.contains(holder))
-    }
-}
-
-impl Scratch {
-    /// Continues as [`enter`](Self::enter) does; a rank also holds what the pools hold that it reads.
-    fn enter_shared(
-        &mut self,
-        (index, pools): (&Index, &Pools<'_>),
-        tiers: TierSet,
-        sets: TierSets,
-        from: u32,
-        end: u32,
-    ) -> bool {
-        let mut from = from;
-        for run in pools.shared.held(from, end).chunk_by(|a, b| a == b) {
-            let end = from + index_u32(run.len());
-            self.set_here(index, tiers, sets);
-            for readers in pools.readers(run.first().copied().unwrap_or(0)) {
-                readers.union_into(&mut self.here);
-            }
-            match self.stretches.last_mut() {
-                Some(last) if last.sets == sets => last.end = end,
-                _ => self.stretches.push(Stretch { sets, end }),
-            }
-            if !self.stop_others(from) {
-                return false;
-            }
-            from = end;
-        }
-        true
-    }
-}
-
-impl Index {
-    /// Answers a query for which pools hold some blocks.
-    fn find_shared(
-        &self,
-        query: Query<'_>,
-        shared: &SharedBlocks,
-        scratch: &mut Scratch,
-        is_wanted: impl Fn() -> bool,
-    ) -> bool {
-        let readers = shared.numbered().map(|pool| self.roles.readers(pool)).collect();
-        let (pools, tiers) = (Pools { shared, readers }, query.tiers);
-        let all = index_u32(shared.blocks());
-        match query.key {
-            QueryKey::Locals(locals) => {
-                let with = (self, &pools);
-                let reached = self.walk_locals(locals, |sets, from, end| {
-                    scratch.enter_shared(with, tiers, sets, from, end)
-                });
-                // Pools of other indexes may hold more than is known here.
-                scratch.enter_shared(with, tiers, NOBODY, reached, all);
-            }
-            QueryKey::Names(names) => {
-                scratch.set_apart_recorded(self);
-                for (at, &name) in (0..).zip(names) {
-                    let sets = self.holders_of_name(name);
-                    if !scratch.enter_shared((self, &pools), tiers, sets, at, at + 1) {
-                        break;
-                    }
+                if sizes.is_some() {
+                    runs.push(Run { tiers: counted, in_pool, end: at.blocks });
+                } else {
+                    at.count(counted.into_iter(), 1);
                 }
             }
-        }
-        scratch.finish(self, all, None);
-        let Scratch { matches, stretches, .. } = scratch;
-        let used = Tier::ALL.map(|tier| tiers.contains(tier));
-        matches.iter_mut().for_each(|at| self.count_stretches(at, stretches, used));
-        match query.key {
-            QueryKey::Locals(_) => true,
-            QueryKey::Names(names) => {
-                self.find_recorded(names, (tiers, Some(&pools)), scratch, is_wanted)
+            if let Some(sizes) = sizes {
+                at = Match::of_chunks(at.holder, runs, sizes, *positions);
+            }
+            if at.blocks >= *minimum_overlap {
+                matches.push(at);
             }
         }
+        if !recorded.is_empty() {
+            self.sort(matches);
+        }
+        true
     }
 }

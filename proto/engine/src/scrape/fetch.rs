@@ -15,8 +15,12 @@ use tokio::time::timeout;
 
 /// Most bytes of an answer's head.
 const HEAD_BYTES_MAX: usize = 64 << 10;
+
 /// Fetches a body of at most `body_bytes_max` within `limit`.
-pub(super) async fn fetch(
+///
+/// # Errors
+/// If there is no such answer.
+pub async fn fetch(
     target: &Target,
     limit: Duration,
     body_bytes_max: usize,

@@ -1,5 +1,5 @@
 use super::read_metrics;
-use crate::load::scrape::{ReadError, ScrapedEngine};
+use crate::scrape::{ReadError, ScrapedEngine};
 use kvasir_proto::types::{DpRank, WorkerMetrics};
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 use super::samples;
-use crate::load::scrape::ReadError;
+use crate::scrape::ReadError;
 use proptest::prelude::any;
 use proptest::{prop_assert_eq, proptest};
 

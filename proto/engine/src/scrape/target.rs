@@ -1,6 +1,6 @@
 //! Where an engine's metrics are.
 
-use crate::load::UrlError;
+use super::UrlError;
 use http_body_util::Empty;
 use hyper::body::Bytes;
 use hyper::header::{ACCEPT, CONNECTION, HOST, HeaderValue, InvalidHeaderValue};
@@ -11,7 +11,7 @@ const PATH: &str = "/metrics";
 
 /// Where metrics are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Target {
+pub struct Target {
     /// Host and port.
     pub(super) address: String,
     host: HeaderValue,
@@ -20,7 +20,11 @@ pub(super) struct Target {
 }
 
 impl Target {
-    pub(super) fn parse(url: &str) -> Result<Self, UrlError> {
+    /// A URL or `host:port`, with a path unless that is `/metrics`.
+    ///
+    /// # Errors
+    /// If metrics cannot be read there.
+    pub fn parse(url: &str) -> Result<Self, UrlError> {
         let malformed = |reason: String| UrlError::Malformed { url: url.to_owned(), reason };
         let whole = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
         let parsed = whole.parse::<Uri>().map_err(|error| malformed(error.to_string()))?;

@@ -1,0 +1,112 @@
+//! How a rank comes to hold and to release slots.
+
+use super::Holder;
+use crate::record::Copies;
+use crate::slots::Slot;
+use crate::trie::Trie;
+use kvasir_proto::types::{BlockName, Tier};
+
+impl Holder {
+    /// Counts consecutive slots that it now holds.
+    pub(crate) fn add_held(&mut self, slot: Slot, len: u32) {
+        self.held.add(slot, len);
+    }
+
+    /// Counts consecutive slots that it now holds plainly, announced in a tier.
+    pub(crate) fn add_plain(&mut self, slot: Slot, len: u32, tier: Tier) {
+        self.held.add(slot, len);
+        self.changes.note_slots(slot, len);
+        self.confirm(slot, len, tier);
+    }
+
+    /// The trie dropped one tier of consecutive plain slots of one segment: the last tier, if the
+    /// rank released them.
+    pub(crate) fn drop_plain(&mut self, trie: &Trie, slot: Slot, len: u32, released: bool) {
+        self.changes.note_slots(slot, len);
+        if released {
+            self.held.remove(slot, len);
+            self.note_released(trie, slot + len - 1);
+        }
+    }
+
+    /// Notes for the next image that the rank released a slot. If it is still in use, that may be
+    /// for a block below it that the rank holds.
+    fn note_released(&mut self, trie: &Trie, slot: Slot) {
+        if trie.slots.is_used(slot) {
+            self.changes.note_released(slot);
+        }
+    }
+
+    /// Spells a plain slot out as a record, so that it can become something else.
+    pub(crate) fn spell_out(&mut self, trie: &Trie, slot: Slot, epoch: u32) {
+        debug_assert!(self.is_plain(trie, slot), "slot {slot} is plain");
+        let record = self.plain_record(trie, slot, epoch);
+        let name = trie.slots.name(slot);
+        self.records.spell_out(name, slot, record);
+        self.changes.note_slots(slot, 1);
+        self.changes.note_name(name);
+    }
+
+    /// Brings the trie in line with the records of a slot that is not plain, and makes the slot
+    /// plain again where they allow it. `epoch` is the primary source's loss epoch.
+    pub(crate) fn settle(&mut self, trie: &mut Trie, slot: Slot, epoch: u32) {
+        let names = self.records.settle_slot(slot);
+        let held = |tier| {
+            names.iter().any(|&name| self.records.get(name).is_some_and(|at| at.is_in(tier)))
+        };
+        let tiers = Tier::ALL.map(|tier| (tier, held(tier)));
+        let any = tiers.iter().any(|&(_, held)| held);
+        let was_held = trie.holds_any(slot, self.index);
+        match (was_held, any) {
+            (false, true) => self.held.add(slot, 1),
+            (true, false) => self.held.remove(slot, 1),
+            _ => {}
+        }
+        // Holding comes first, so that the slot is never without a holder in between.
+        for (tier, _) in tiers.iter().filter(|(_, held)| *held) {
+            trie.hold(slot, 1, self.index, *tier);
+        }
+        for (tier, _) in tiers.iter().filter(|(_, held)| !held) {
+            if trie.slots.is_used(slot) && trie.holds(slot, self.index, *tier) {
+                trie.unhold(slot, 1, self.index, *tier);
+            }
+        }
+        if was_held && !any {
+            self.note_released(trie, slot);
+        }
+        if let [name] = names.as_slice() {
+            self.make_plain(trie, slot, *name, epoch);
+        }
+    }
+
+    fn make_plain(&mut self, trie: &Trie, slot: Slot, name: BlockName, epoch: u32) {
+        let Some(record) = self.records.get(name) else {
+            return;
+        };
+        let ordinary =
+            |at: &Copies| Some(at.source) == self.primary && at.count == 1 && at.epoch == epoch;
+        let plain = trie.slots.is_named(slot)
+            && trie.slots.name(slot) == name
+            && record.parent == trie.parent_name(slot)
+            && record.copies.iter().all(ordinary);
+        if plain {
+            self.records.make_plain(name, slot);
+            Tier::ALL.iter().for_each(|&tier| self.confirm(slot, 1, tier));
+            self.changes.note_slots(slot, 1);
+            self.changes.note_name(name);
+        }
+    }
+
+    /// Notes for the dumps under way that plain names changed.
+    pub(crate) fn touch_plain(&mut self, names: impl Iterator<Item = BlockName>) {
+        if !self.dumps.is_empty() {
+            names.for_each(|name| self.dumps.touch(name));
+        }
+    }
+
+    /// Notes for the dumps under way and the next image that a name with a record changed.
+    pub(crate) fn touch(&mut self, name: BlockName) {
+        self.dumps.touch(name);
+        self.changes.note_name(name);
+    }
+}

@@ -1,0 +1,86 @@
+//! Claims of workers on sockets: who keeps a socket, and who goes.
+
+use super::{
+    Ingest, IngestError,
+    link::check_endpoints,
+    sockets::Rival,
+    subscription::{SocketKey, Subscription},
+};
+use kvasir_proto::convert::{Registration, WorkerAddress};
+use std::{collections::HashMap, sync::Arc};
+
+impl Ingest {
+    /// The workers that a registration displaces from its sockets. The caller holds `control`.
+    ///
+    /// # Errors
+    /// If one of them does not yield. With `take_over`, all workers of the same tenant yield.
+    pub(super) fn displaced(
+        &self,
+        registration: &Registration,
+        take_over: bool,
+    ) -> Result<Vec<Rival>, IngestError> {
+        let wanted = subscriptions(registration)?;
+        let rivals = self.sockets.rivals(&registration.address(), &wanted);
+        let keeps = |rival: &&Rival| {
+            !(rival.yields || (take_over && rival.is_of_tenant(&registration.partition)))
+        };
+        rivals.iter().find(keeps).map_or(Ok(()), |rival| Err(rival.refusal(registration)))?;
+        Ok(rivals)
+    }
+
+    /// Removes workers from the sockets of another one. The caller holds `control`.
+    pub(super) async fn displace(
+        &self,
+        rivals: Vec<Rival>,
+        by: &WorkerAddress,
+    ) -> Result<(), IngestError> {
+        for Rival { worker, endpoint, yields, .. } in rivals {
+            // A worker may be there once for each of its sockets.
+            if !self.contains(&worker) {
+                continue;
+            }
+            let reason = if yields {
+                "its engine is gone, or another process is at its socket"
+            } else {
+                "the registration of the other worker takes over"
+            };
+            tracing::warn!(%worker, %by, endpoint, reason, "worker is removed: another one takes its socket");
+            self.remove_locked(&worker).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Checks that no two of these workers follow one socket with overlapping topics.
+///
+/// # Errors
+/// If two workers do, or an endpoint cannot be used.
+pub fn check_sockets(registrations: &[Registration]) -> Result<(), IngestError> {
+    let mut by_key = HashMap::<SocketKey, Vec<(WorkerAddress, Subscription)>>::new();
+    for registration in registrations {
+        let address = registration.address();
+        for wanted in subscriptions(registration)? {
+            let Some(key) = wanted.key.clone() else { continue };
+            let others = by_key.entry(key).or_default();
+            let found = others.iter().find(|(_, at)| at.overlaps(&wanted));
+            if let Some((other, Subscription { topic, .. })) = found {
+                let (endpoint, topic) = (wanted.endpoint, topic.clone());
+                let other = format!("worker {other}");
+                return Err(IngestError::SocketInUse { address, endpoint, topic, other });
+            }
+            others.push((address.clone(), wanted));
+        }
+    }
+    Ok(())
+}
+
+/// The subscriptions that a registration asks for.
+fn subscriptions(registration: &Registration) -> Result<Vec<Subscription>, IngestError> {
+    let sockets = check_endpoints(registration)?;
+    let attached = sockets.iter().zip(&registration.endpoints);
+    Ok(attached.map(|(at, spec)| Subscription::new(at.attach(), spec, Arc::default())).collect())
+}
+
+#[cfg(test)]
+#[path = "claim_test.rs"]
+mod tests;

@@ -1,0 +1,159 @@
+//! Look-ahead blocks: ranks whose engine hashes each block with the token after it hold two positions for each block,
+//! which a second walk follows ([`kvasir_proto::hash::stem`]).
+
+use kvasir_index::{HolderId, Index, Match, Query, QueryKey, Scratch};
+use kvasir_proto::{
+    convert::{FindQuery, QueryInput},
+    hash::stem,
+    types::{LocalHash, Tier},
+};
+use std::cmp::Reverse;
+
+/// The second walk of one query.
+#[derive(Default)]
+pub(super) struct Ahead {
+    scratch: Scratch,
+    positions: Vec<LocalHash>,
+    matches: Vec<Match>,
+    /// Whether the query states the token after each block; `None` until a rank needs the token.
+    is_known: Option<bool>,
+}
+
+impl Ahead {
+    /// Begins a query.
+    pub(super) fn begin(&mut self) {
+        self.is_known = None;
+    }
+
+    /// Whether ranks were left out because the query does not say what follows its blocks.
+    pub(super) fn is_lacking(&self) -> bool {
+        self.is_known == Some(false)
+    }
+
+    /// What the ranks of an index hold of a prompt: `found`, and what look-ahead ranks hold. None as soon as nobody
+    /// wants the answer any more.
+    pub(super) fn add<'a>(
+        &'a mut self,
+        index: &Index,
+        (query, block_size): (&FindQuery, u32),
+        requested: Query<'_>,
+        found: &'a [Match],
+        is_wanted: impl Fn() -> bool,
+    ) -> Option<&'a [Match]> {
+        let QueryKey::Locals(locals) = requested.key else { return Some(found) };
+        let is_held = |first: &LocalHash| index.has_first(stem(*first));
+        if !locals.first().is_some_and(is_held) || matches!(query.input, QueryInput::Names(_)) {
+            return Some(found);
+        }
+        let positions = &mut self.positions;
+        let known = *self
+            .is_known
+            .get_or_insert_with(|| query.look_ahead_positions(block_size, locals, positions));
+        if !known {
+            return Some(found);
+        }
+        let key = QueryKey::Locals(&self.positions);
+        let ahead = Query { key, minimum_overlap: 1, shared: None, ..requested };
+        if !index.find_ahead_while(ahead, &mut self.scratch, is_wanted) {
+            return None;
+        }
+        self.matches.clear();
+        let ahead = self.scratch.matches();
+        let mut holders: Vec<HolderId> = ahead.iter().map(|at| at.holder).collect();
+        holders.sort_unstable();
+        let is_ahead = |at: &&Match| holders.binary_search(&at.holder).is_ok();
+        self.matches.extend(found.iter().filter(|at| !is_ahead(at)));
+        let positions = index_u32(self.positions.len());
+        let blocks = ahead.iter().map(|at| blocks_of(at, positions));
+        self.matches.extend(blocks.filter(|at| at.blocks > 0));
+        self.matches.sort_by_cached_key(|at| {
+            let holder = index.holder(at.holder);
+            (Reverse(at.blocks), holder.map(|at| (at.worker().clone(), at.rank())))
+        });
+        Some(&self.matches)
+    }
+}
+
+fn index_u32(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+/// Blocks of which a rank holds these leading positions of so many. Of the last block the stem is enough, if it is the
+/// last position. Exact where all are in one tier.
+fn blocks_of(held: &Match, positions: u32) -> Match {
+    let ends_with_stem = held.blocks == positions && positions % 2 == 1;
+    let half = |count: u32| if ends_with_stem { count.div_ceil(2) } else { count / 2 };
+    let blocks = half(held.blocks);
+    let by_tier = held.by_tier.map(|count| half(count).min(blocks));
+    let mut left = blocks;
+    let mut by_best_tier = [0; Tier::COUNT];
+    for (best, count) in by_best_tier.iter_mut().zip(held.by_best_tier) {
+        *best = count.div_ceil(2).min(left);
+        left -= *best;
+    }
+    Match { blocks, by_tier, by_best_tier, ..*held }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kvasir_proto::hash::leaf;
+    use kvasir_proto::types::{
+        BlockName, CopyMode, KvEvent, PartitionKey, StoredBlock, TierSet, WorkerId,
+    };
+
+    fn chain(base: u64, next: &[u32]) -> KvEvent {
+        let mut blocks = Vec::new();
+        for (at, &next) in (0..).zip(next) {
+            let (name, local) = (BlockName(base + at), LocalHash(at + 1));
+            let stem_name = kvasir_proto::hash::stem_name(name);
+            blocks.push(StoredBlock { name: stem_name, local: stem(local) });
+            blocks.push(StoredBlock { name, local: leaf(next) });
+        }
+        KvEvent::Stored { parent: None, tier: Tier::Device, blocks }
+    }
+
+    fn ask(index: &Index, blocks: u64, next_tokens: Option<Vec<u32>>) -> (Vec<u32>, bool) {
+        let locals: Vec<LocalHash> = (1..=blocks).map(LocalHash).collect();
+        let query = FindQuery {
+            partition: PartitionKey::new("m", "").expect("a short name"),
+            block_size: None,
+            input: QueryInput::Locals(locals.clone()),
+            tiers: TierSet::ALL,
+            workers: None,
+            minimum_overlap_blocks: 1,
+            top_k: None,
+            shared: false,
+            next_tokens,
+            explain: false,
+        };
+        let requested = Query {
+            key: QueryKey::Locals(&locals),
+            tiers: TierSet::ALL,
+            workers: None,
+            minimum_overlap: 1,
+            shared: None,
+        };
+        let mut ahead = Ahead::default();
+        ahead.begin();
+        let found = ahead.add(index, (&query, 4), requested, &[], || true).expect("wanted");
+        let found = found.iter().map(|at| at.blocks).collect();
+        (found, ahead.is_lacking())
+    }
+
+    #[test]
+    fn a_block_counts_only_if_the_next_token_agrees() {
+        let mut index = Index::default();
+        let worker = WorkerId::new("w").expect("a name");
+        let source = index.add_source(&worker, "s", 0, CopyMode::Counted).expect("a source");
+        index.apply(source, 0, &chain(100, &[7, 8, 9])).expect("stored");
+        assert_eq!(ask(&index, 3, Some(vec![7, 8, 9])), (vec![3], false));
+        assert_eq!(ask(&index, 3, Some(vec![7, 8, 1])), (vec![2], false));
+        assert_eq!(ask(&index, 3, Some(vec![7, 1, 9])), (vec![1], false));
+        assert_eq!(ask(&index, 3, Some(vec![1, 8, 9])), (vec![0; 0], false));
+        // A prompt that ends with a block finds it under any next token.
+        assert_eq!(ask(&index, 3, Some(vec![7, 8])), (vec![3], false));
+        assert_eq!(ask(&index, 1, None), (vec![1], false));
+        assert_eq!(ask(&index, 3, None), (vec![0; 0], true));
+    }
+}

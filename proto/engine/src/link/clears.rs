@@ -1,0 +1,72 @@
+//! Which ranks were cleared since events were lost. A loss may concern any rank of the source, so it is over only when every
+//! rank has been cleared since.
+
+use kvasir_proto::limits::WORKER_RANKS_MAX;
+use kvasir_proto::types::DpRank;
+use std::collections::BTreeSet;
+
+#[derive(Debug, Default)]
+pub(super) struct Clears {
+    /// Ranks of which batches were applied.
+    ranks: BTreeSet<DpRank>,
+    /// Ranks that were cleared since the last loss.
+    cleared: BTreeSet<DpRank>,
+    /// There are more ranks than may be: a loss ends with a new incarnation only.
+    has_more: bool,
+}
+
+impl Clears {
+    /// Of a source that feeds these ranks.
+    pub(super) fn of(ranks: impl IntoIterator<Item = DpRank>) -> Self {
+        Self { ranks: ranks.into_iter().collect(), ..Self::default() }
+    }
+
+    /// Events are lost.
+    pub(super) fn lose(&mut self) {
+        self.cleared.clear();
+    }
+
+    /// A batch of a rank is applied. Returns whether it clears the last rank that had not been cleared since the last loss.
+    pub(super) fn note(&mut self, rank: DpRank, has_clear: bool) -> bool {
+        if self.ranks.len() >= WORKER_RANKS_MAX && !self.ranks.contains(&rank) {
+            self.has_more = true;
+            return false;
+        }
+        self.ranks.insert(rank);
+        if has_clear {
+            self.cleared.insert(rank);
+        }
+        has_clear && !self.has_more && self.ranks.is_subset(&self.cleared)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_is_over_when_all_ranks_were_cleared_since() {
+        let mut clears = Clears::of([2]);
+        assert!(!clears.note(0, false));
+        assert!(!clears.note(0, true), "rank 2 holds something");
+        assert!(clears.note(2, true));
+        assert!(clears.note(0, true), "no loss since");
+        clears.lose();
+        assert!(!clears.note(0, true), "something of rank 2 may be lost");
+        assert!(!clears.note(2, false));
+        assert!(!clears.note(1, false));
+        assert!(!clears.note(2, true));
+        assert!(clears.note(1, true));
+        assert!(Clears::default().note(0, true), "the only rank");
+    }
+
+    #[test]
+    fn ranks_are_limited() {
+        let ranks = 0..u32::try_from(WORKER_RANKS_MAX).expect("few");
+        let mut clears = Clears::of(ranks.clone());
+        ranks.clone().for_each(|rank| assert_eq!(clears.note(rank, true), rank + 1 == ranks.end));
+        assert!(!clears.note(u32::MAX, true));
+        assert!(!clears.note(0, true), "the last one is never known to be cleared");
+        assert_eq!(clears.ranks.len(), WORKER_RANKS_MAX);
+    }
+}

@@ -1,0 +1,172 @@
+//! Which topics a subscription takes. ZMQ compares only the beginning of a topic: `kv@10.0.0.1` also lets
+//! `kv@10.0.0.12` through, which is another engine.
+
+use super::replay::ReplayError;
+use bytes::Bytes;
+use std::mem;
+
+/// Longest part of a foreign topic in the log, in bytes.
+const SHOWN_BYTES_MAX: usize = 256;
+
+/// Whether a subscription to `filter` takes batches of `topic`: all batches without a filter, else batches of the filter
+/// itself and of longer topics, if the filter ends where a name ends. A name consists of letters, digits, `-`, `_` and
+/// `.`; a filter whose last byte is no letter or digit is open to any continuation.
+#[must_use]
+pub fn takes_topic(filter: &[u8], topic: &[u8]) -> bool {
+    let Some(rest) = topic.strip_prefix(filter) else { return false };
+    let is_open = filter.last().is_none_or(|&last| !is_alphanumeric(last));
+    is_open || rest.first().is_none_or(|&next| !is_of_name(next))
+}
+
+/// Whether two subscriptions to one socket can take the same batch.
+#[must_use]
+pub fn topics_overlap(one: &[u8], other: &[u8]) -> bool {
+    takes_topic(one, other) || takes_topic(other, one)
+}
+
+/// Other bytes than ASCII's belong to characters of other scripts.
+const fn is_alphanumeric(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || !byte.is_ascii()
+}
+
+const fn is_of_name(byte: u8) -> bool {
+    is_alphanumeric(byte) || matches!(byte, b'-' | b'_' | b'.')
+}
+
+/// The topics that one link takes, and which topics its socket has shown.
+#[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "facts of a stream, each by itself")]
+pub(super) struct Topics {
+    filter: Bytes,
+    /// Whether the socket has shown a topic that the filter does not take. A replayed batch without a topic can then be
+    /// another engine's.
+    is_shared: bool,
+    /// Whether replayed batches without a topic were taken in this incarnation.
+    took_unstated: bool,
+    /// Whether the link may have taken batches of another engine.
+    is_mixed: bool,
+}
+
+impl Topics {
+    pub(super) const fn new(filter: Bytes) -> Self {
+        Self { filter, is_shared: false, took_unstated: false, is_mixed: false }
+    }
+
+    /// Whether the link takes a live batch.
+    pub(super) fn admit_live(&mut self, topic: &[u8]) -> bool {
+        let is_own = takes_topic(&self.filter, topic);
+        if !is_own && !self.is_shared {
+            self.is_shared = true;
+            self.is_mixed = self.took_unstated;
+            self.log_other(topic);
+        }
+        is_own
+    }
+
+    /// Whether the link takes a replayed batch. Engines with one topic leave the topic out of replays.
+    ///
+    /// # Errors
+    /// If nobody can know.
+    pub(super) fn admit_replayed(&mut self, topic: &[u8]) -> Result<bool, ReplayError> {
+        if takes_topic(&self.filter, topic) {
+            return Ok(true);
+        }
+        if !topic.is_empty() {
+            return Ok(false);
+        }
+        if self.is_shared {
+            return Err(ReplayError::NoTopic);
+        }
+        self.took_unstated = true;
+        Ok(true)
+    }
+
+    /// Whether batches of another engine may have been taken, once.
+    pub(super) const fn take_mixed(&mut self) -> bool {
+        mem::replace(&mut self.is_mixed, false)
+    }
+
+    /// Nothing that was taken counts any more.
+    pub(super) const fn forget_taken(&mut self) {
+        self.took_unstated = false;
+        self.is_mixed = false;
+    }
+
+    fn log_other(&self, topic: &[u8]) {
+        let shown = topic.get(..SHOWN_BYTES_MAX).unwrap_or(topic);
+        tracing::warn!(
+            topic = %self.filter.escape_ascii(),
+            other = %shown.escape_ascii(),
+            "the socket has a topic of another engine, whose batches are skipped: if they belong to this worker, register \
+             it with the complete topic, or with one that ends in a separator such as @"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subscription_takes_its_own_topics_only() {
+        let takes = |filter: &str, topic: &str| takes_topic(filter.as_bytes(), topic.as_bytes());
+        for (filter, topic) in [
+            ("", ""),
+            ("", "kv@10.0.0.1@m"),
+            ("kv-events", "kv-events"),
+            ("kv@10.0.0.1", "kv@10.0.0.1:8000@m"),
+            ("kv@10.0.0.1@", "kv@10.0.0.1@m"),
+            ("kv@", "kv@10.0.0.12@m"),
+            ("kv@pod-", "kv@pod-a@m"),
+            ("kv", "kv\0sgl-kv-epoch=1"),
+        ] {
+            assert!(takes(filter, topic), "{filter:?} takes {topic:?}");
+        }
+        for (filter, topic) in [
+            ("kv", ""),
+            ("kv@10.0.0.1", "kv@10.0.0.12:8000@m"),
+            ("kv@10.0.0.1@", "kv@10.0.0.12@m"),
+            ("kv@pod-1", "kv@pod-10"),
+            ("kv@pod", "kv@pod-canary@m"),
+            ("kv@a@llama-3", "kv@a@llama-3.1"),
+            ("kv@pod", "kv@pod\u{e9}"),
+            ("kv@10.0.0.12", "kv@10.0.0.1"),
+        ] {
+            assert!(!takes(filter, topic), "{filter:?} does not take {topic:?}");
+        }
+    }
+
+    #[test]
+    fn subscriptions_overlap_if_a_topic_is_of_both() {
+        let overlap = |one: &str, other: &str| {
+            let found = topics_overlap(one.as_bytes(), other.as_bytes());
+            assert_eq!(found, topics_overlap(other.as_bytes(), one.as_bytes()));
+            found
+        };
+        assert!(overlap("", "") && overlap("", "kv") && overlap("kv", "kv"));
+        assert!(overlap("kv@10.0.0.1", "kv@10.0.0.1@m"));
+        assert!(!overlap("kv@10.0.0.1", "kv@10.0.0.12") && !overlap("kv@a@", "kv@b@"));
+    }
+
+    #[test]
+    fn what_states_no_topic_is_taken_until_another_topic_shows() {
+        let taken = |topics: &mut Topics, topic: &[u8]| topics.admit_replayed(topic).ok();
+        let mut topics = Topics::new(Bytes::from_static(b"kv@a@"));
+        assert_eq!(taken(&mut topics, b"kv@a@m"), Some(true));
+        assert_eq!(taken(&mut topics, b"kv@b@m"), Some(false));
+        assert!(
+            !topics.admit_live(b"kv@b@m") && !topics.take_mixed(),
+            "all batches stated a topic"
+        );
+        assert_eq!(taken(&mut topics, b""), None);
+
+        let mut topics = Topics::new(Bytes::from_static(b"kv@a@"));
+        assert_eq!(taken(&mut topics, b""), Some(true));
+        assert!(topics.admit_live(b"kv@a@m") && !topics.take_mixed());
+        assert!(!topics.admit_live(b"kv@b@m") && topics.take_mixed() && !topics.take_mixed());
+
+        let mut topics = Topics::new(Bytes::new());
+        assert_eq!(taken(&mut topics, b""), Some(true));
+        assert!(topics.admit_live(b"kv@b@m") && !topics.take_mixed());
+    }
+}

@@ -1,0 +1,100 @@
+//! Events that take blocks away: removals, clears and moves.
+
+use super::place::Location;
+use super::{DropReason, Normalised, Normaliser, count, drop_operations};
+use crate::decode::{Place, RawMoved, RawRemoved};
+use kvasir_proto::types::KvEvent;
+
+impl Normaliser {
+    pub(super) fn take_cleared(&mut self, place: &Place<'_>, out: &mut Normalised) {
+        let is_local = |locality: &str| locality.eq_ignore_ascii_case("LOCAL");
+        let everywhere = place.medium.is_none() && place.locality.is_none_or(is_local);
+        let counts = place.group.map_or(Ok(()), |group| self.groups.check_removed(Some(group)));
+        let location = if everywhere { Ok(None) } else { self.location(place).map(Some) };
+        match counts.and(location) {
+            Ok(None) => {
+                self.known.cleared(out.rank, None);
+                out.events.push(KvEvent::Cleared);
+            }
+            Ok(Some(Location::Worker(tier))) => {
+                self.known.cleared(out.rank, Some(tier));
+                out.events.push(KvEvent::ClearedTier(tier));
+            }
+            Ok(Some(Location::Pool)) => out.pool_events.push(KvEvent::Cleared),
+            Err(reason) => self.drop_removal(reason, place, 1, out),
+        }
+    }
+
+    /// Counts a removal that cannot be placed. If nothing was stored in such a place, the blocks may be others that the index
+    /// holds.
+    fn drop_removal(
+        &self,
+        reason: DropReason,
+        place: &Place<'_>,
+        operations: usize,
+        out: &mut Normalised,
+    ) {
+        drop_operations(reason, place.medium, operations, &mut out.drops);
+        if let Some(name) = self.unknown_places.unheard(reason, place) {
+            let (count, _) = out.unplaced_removals.get_or_insert((0, format!("removal at {name}")));
+            *count += 1;
+        }
+    }
+
+    /// A copy of each name moves: it is stored in one place, then removed from the other.
+    pub(super) fn take_moved(&mut self, moved: RawMoved<'_>, out: &mut Normalised) {
+        let RawMoved { names, place, from } = moved;
+        let counts = self.check_naming().and_then(|()| self.groups.check_removed(place.group));
+        if let Err(reason) = counts {
+            drop_operations(reason, place.medium, names.len(), &mut out.drops);
+            return;
+        }
+        let left = Place { medium: from, ..Place::default() };
+        if from.is_some() && self.location(&place) == self.location(&left) {
+            return;
+        }
+        match self.location(&place) {
+            Ok(to) => self.add_names(to, names.clone(), out),
+            Err(reason) => {
+                self.unknown_places.stored(reason, &place);
+                drop_operations(reason, place.medium, names.len(), &mut out.drops);
+            }
+        }
+        self.take_removed(RawRemoved { names, place: left, remaining: None }, out);
+    }
+
+    pub(super) fn take_removed(&mut self, removed: RawRemoved<'_>, out: &mut Normalised) {
+        let RawRemoved { mut names, place, remaining } = removed;
+        let counts = self.check_naming().and_then(|()| self.groups.check_removed(place.group));
+        match counts.and_then(|()| self.location(&place)) {
+            Ok(location) => {
+                let counted = remaining.is_some();
+                if let Some(remaining) = remaining {
+                    let all = names.len();
+                    let mut left = remaining.into_iter();
+                    names.retain(|_| left.next() == Some(0));
+                    out.drops.add(DropReason::CopiesRemain, count(all - names.len()));
+                }
+                if names.is_empty() {
+                    return;
+                }
+                if let Location::Worker(tier) = location
+                    && !self.known.is_idle()
+                {
+                    names
+                        .iter()
+                        .for_each(|&name| self.known.removed(out.rank, name, tier, counted));
+                }
+                let (tier, names) = (location.tier(), self.all_names(location, names));
+                // A store has one copy of each block.
+                let event = if counted || location == Location::Pool {
+                    KvEvent::Gone { tier, names }
+                } else {
+                    KvEvent::Removed { tier, names }
+                };
+                out.add(location, event, None);
+            }
+            Err(reason) => self.drop_removal(reason, &place, names.len(), out),
+        }
+    }
+}

@@ -1,0 +1,472 @@
+//! Stored events: what their blocks contain, and under which names the index holds the blocks.
+
+use super::keys::{Adapter, KeyReader};
+use super::namespace::BlockNamespace;
+use super::place::Location;
+use super::{
+    DropReason, Drops, Naming, Normalised, Normaliser, StatedBlockSize, count, drop_operations,
+    unchained,
+};
+use crate::decode::{EngineKind, ExtraKey, LookAhead, PerBlock, RawStored, RawTokens};
+use kvasir_proto::hash::{
+    Seed, chunk_block_name, leaf, local_hash, next_token, stem, stem_name, wide_local_hash,
+};
+use kvasir_proto::limits::{WORKER_LORA_NAMES_MAX, WORKER_RANKS_MAX};
+use kvasir_proto::types::{
+    AdapterNumber, BlockName, DpRank, KvEvent, LocalHash, StoredBlock, Tier,
+};
+use std::iter::zip;
+use std::mem::take;
+use std::sync::Arc;
+
+/// Tokens of an event, as little-endian integers.
+#[derive(Debug, Clone, Copy)]
+struct Tokens<'e> {
+    bytes: &'e [u8],
+    /// Bytes of a token.
+    width: usize,
+}
+
+impl Tokens<'_> {
+    fn len(&self) -> usize {
+        self.bytes.len() / self.width
+    }
+
+    /// First token of a block of so many bytes, if there is such a block and the token has 32 bits.
+    fn first_of(&self, block: usize, block_bytes: usize) -> Option<u32> {
+        let begin = block.checked_mul(block_bytes)?;
+        let bytes = self.bytes.get(begin..begin.checked_add(self.width)?)?;
+        let token = bytes.iter().rev().fold(0, |token: u64, &byte| token << 8 | u64::from(byte));
+        u32::try_from(token).ok()
+    }
+
+    /// Hash of one block of these tokens.
+    fn hash(&self, block_le: &[u8], multimodal: &[u64], seed: Seed) -> LocalHash {
+        if self.width == 8 {
+            wide_local_hash(block_le, multimodal, seed)
+        } else {
+            local_hash(block_le, multimodal, seed)
+        }
+    }
+}
+
+/// Blocks on their way to one event, each the parent of the next.
+struct Chain {
+    parent: Option<BlockName>,
+    blocks: Vec<StoredBlock>,
+}
+
+impl Normaliser {
+    pub(super) fn take_stored(&mut self, stored: RawStored<'_>, out: &mut Normalised) {
+        let (operations, place) = (stored.names.len(), stored.place);
+        let medium = place.medium;
+        if let Err(reason) = self.store(stored, out) {
+            self.unknown_places.stored(reason, &place);
+            drop_operations(reason, medium, operations, &mut out.drops);
+        }
+    }
+
+    fn store(&mut self, stored: RawStored<'_>, out: &mut Normalised) -> Result<(), DropReason> {
+        self.learn_naming(&stored);
+        self.check_naming()?;
+        self.groups.check_stored(&stored.place)?;
+        let location = self.location(&stored.place)?;
+        let tokens = match &stored.tokens {
+            RawTokens::Ids(bytes) => Tokens { bytes, width: 4 },
+            RawTokens::Wide(bytes) => Tokens { bytes, width: 8 },
+            RawTokens::Pairs => return Err(DropReason::EaglePairs),
+        };
+        if has_key_lists(&stored) {
+            self.learned.states_keys = Some(true);
+        } else if location == Location::Worker(Tier::Device) && !tokens.bytes.is_empty() {
+            self.learned.states_keys.get_or_insert(false);
+        }
+        if tokens.bytes.is_empty() {
+            return self.store_without_tokens(stored, location, out);
+        }
+        match self.chunk_blocks(location) {
+            Some(blocks) if self.is_chunk(&stored, blocks) => {
+                return self.store_chunks(&stored, tokens, blocks, out);
+            }
+            // The end of a prompt: no complete chunk.
+            Some(blocks) if self.is_short_chunk(&stored, blocks) => {
+                return Err(DropReason::PartialBlock);
+            }
+            Some(_) | None => {}
+        }
+        self.check_blocks(&stored, tokens, &mut out.drops)?;
+        if self.lacks_keys(&stored, location) {
+            self.add_names(location, stored.names, out);
+            return Ok(());
+        }
+        let lora_names = Arc::clone(&self.config.lora_names);
+        let adapter = Adapter::of(&stored, &lora_names);
+        let adapter = self.check_adapter(&stored, adapter, location, out);
+        let had_salts = self.learned.has_salts;
+        self.hash_blocks(&stored, tokens, &adapter, location, out);
+        if self.learned.has_salts && !had_salts {
+            // The other ranks' chunks are dropped with their next batches.
+            self.doubted_chunks = take(&mut self.chunk_ranks);
+            self.doubted_chunks.remove(&out.rank);
+            self.drop_chunks(out);
+        }
+        Ok(())
+    }
+
+    /// Whether an event says nothing about what its blocks contain besides their tokens, where the engine does elsewhere:
+    /// connectors leave out the keys that the engine's own events on the device state.
+    fn lacks_keys(&self, stored: &RawStored<'_>, location: Location) -> bool {
+        let states_keys =
+            has_key_lists(stored) || stored.multimodal.is_some() || stored.cache_salt.is_some();
+        if states_keys || location == Location::Worker(Tier::Device) {
+            return false;
+        }
+        // TensorRT-LLM and SGLang state salts and images in fields of their own, at every medium.
+        let has_fields = match self.config.engine {
+            EngineKind::Vllm | EngineKind::Custom => self.learned.has_salts,
+            EngineKind::Sglang | EngineKind::Trtllm => false,
+        };
+        let is_vllm = self.config.engine == EngineKind::Vllm;
+        self.learned.states_keys.unwrap_or(is_vllm) || has_fields
+    }
+
+    /// Blocks of which only names came, or names and local hashes.
+    fn store_without_tokens(
+        &mut self,
+        stored: RawStored<'_>,
+        location: Location,
+        out: &mut Normalised,
+    ) -> Result<(), DropReason> {
+        let Some(locals) = stored.local_hashes.as_ref() else {
+            self.add_names(location, stored.names, out);
+            return Ok(());
+        };
+        self.check_block_size(&stored, &mut out.drops)?;
+        if locals.len() != stored.names.len() {
+            return Err(DropReason::TokenCount);
+        }
+        let blocks = zip(&stored.names, locals);
+        let blocks = blocks.map(|(&name, &local)| StoredBlock { name, local }).collect();
+        self.add_chain(location, Chain { parent: stored.parent, blocks }, out);
+        Ok(())
+    }
+
+    fn add_chain(&self, location: Location, chain: Chain, out: &mut Normalised) {
+        let Chain { parent, blocks } = chain;
+        if !blocks.is_empty() {
+            let event = KvEvent::Stored { parent, tier: location.tier(), blocks };
+            out.add(location, event, self.ttl(location));
+        }
+    }
+
+    /// Learns from the first stored block whether names cover the prefix.
+    fn learn_naming(&mut self, stored: &RawStored<'_>) {
+        if self.naming != Naming::Unknown {
+            return;
+        }
+        let (Some(&name), RawTokens::Ids(ids_le)) = (stored.names.first(), &stored.tokens) else {
+            return;
+        };
+        let block_bytes = usize::try_from(stored.block_size).unwrap_or(usize::MAX);
+        let Some(block_le) = ids_le.get(..block_bytes.saturating_mul(4)) else {
+            return;
+        };
+        if !block_le.is_empty() {
+            let unchained = unchained::is_unchained(stored.parent, name, block_le);
+            self.naming = if unchained { Naming::Unchained } else { Naming::Chained };
+        }
+    }
+
+    /// Checks that an event's blocks are complete, of the right size, and as many as its names.
+    fn check_blocks(
+        &self,
+        stored: &RawStored<'_>,
+        tokens: Tokens<'_>,
+        drops: &mut Drops,
+    ) -> Result<(), DropReason> {
+        self.check_block_size(stored, drops)?;
+        let expected = count(stored.names.len()).checked_mul(u64::from(self.config.block_size));
+        if expected != Some(count(tokens.len())) {
+            return Err(DropReason::TokenCount);
+        }
+        Ok(())
+    }
+
+    /// Checks that an event's blocks are of the right size.
+    fn check_block_size(
+        &self,
+        stored: &RawStored<'_>,
+        drops: &mut Drops,
+    ) -> Result<(), DropReason> {
+        let block_size = u64::from(self.config.block_size);
+        if stored.block_size < block_size && stored.names.len() == 1 {
+            return Err(DropReason::PartialBlock);
+        }
+        let mut note = |tokens| {
+            let medium = stored.place.medium.unwrap_or_default().into();
+            drops.note_block_size(StatedBlockSize { tokens, medium });
+        };
+        // Several blocks of a smaller size are no partial block, but another configuration.
+        if stored.block_size != block_size {
+            note(stored.block_size);
+            return Err(DropReason::BlockSize);
+        }
+        if let Some((least, greatest)) = stored.num_block_tokens
+            && (least, greatest) != (block_size, block_size)
+        {
+            note(if least == block_size { greatest } else { least });
+            return Err(DropReason::NumBlockTokens);
+        }
+        Ok(())
+    }
+
+    // === blocks with tokens ===
+
+    /// Hashes the tokens of an event whose blocks are complete, and adds the events.
+    fn hash_blocks(
+        &mut self,
+        stored: &RawStored<'_>,
+        tokens: Tokens<'_>,
+        adapter: &Adapter<'_>,
+        location: Location,
+        out: &mut Normalised,
+    ) {
+        self.learned.looks_ahead |= stored.look_ahead.is_some();
+        let block_size = u64::from(self.config.block_size);
+        let mut keys = KeyReader::new(stored, adapter, block_size, self.learned.image_keys);
+        let states_keys = has_key_lists(stored) || stored.multimodal.is_some();
+        let mut multimodal = take(&mut self.multimodal);
+        let positions = if stored.look_ahead.is_some() { 2 } else { 1 };
+        let blocks = Vec::with_capacity(stored.names.len() * positions);
+        let mut chain = Chain { parent: stored.parent, blocks };
+        let mut parent: Option<BlockName> = stored.parent;
+        let mut namespace = adapter.namespace;
+        let block_bytes = (tokens.bytes.len() / stored.names.len().max(1)).max(1);
+        let blocks = zip(&stored.names, tokens.bytes.chunks_exact(block_bytes));
+        for (at, (&name, block_le)) in blocks.enumerate() {
+            if !states_keys && self.known.has_own_keys(out.rank, name) {
+                let done = Chain { parent: Some(name), blocks: Vec::new() };
+                self.add_chain(location, std::mem::replace(&mut chain, done), out);
+                self.add_names(location, vec![name], out);
+                let known = self.known.find(out.rank, name, adapter.namespace);
+                (namespace, parent) = (known.unwrap_or(namespace), None);
+                continue;
+            }
+            let own = keys.next_block(name, &mut multimodal);
+            namespace = own
+                .or_else(|| self.remembered(out.rank, name, parent, adapter))
+                .unwrap_or(namespace);
+            let next = stored.look_ahead.as_ref().map(|tokens| tokens.get(at).copied());
+            let next = match next {
+                None => None,
+                // Within an event, the block after it states that token, too.
+                Some(Some(LookAhead::Token(token))) => {
+                    let token = tokens.first_of(at + 1, block_bytes).unwrap_or(token);
+                    Some(next_token(token, keys.next_multimodal()))
+                }
+                // The engine's hash covers something that no query can state.
+                Some(Some(LookAhead::Other) | None) => {
+                    namespace = namespace.with_unknown(name);
+                    Some(0)
+                }
+            };
+            let has_own_keys = !multimodal.is_empty() || !keys.next_multimodal().is_empty();
+            // What is in a pool stays there: its names would only ever become more.
+            if let Location::Worker(tier) = location
+                && !(self.known.is_idle() && namespace.is_plain() && !has_own_keys)
+            {
+                self.known.stored(out.rank, name, (namespace, has_own_keys), tier);
+            }
+            let local = tokens.hash(block_le, &multimodal, namespace.seed);
+            match next {
+                None => chain.blocks.push(StoredBlock { name, local }),
+                Some(next) => chain.blocks.extend(two_positions(name, local, next)),
+            }
+            out.unmatchable_blocks += u64::from(!namespace.matchable);
+            // Later blocks of the event follow the one before, in its namespace.
+            parent = None;
+        }
+        keys.finish(&mut self.learned);
+        self.multimodal = multimodal;
+        self.add_chain(location, chain, out);
+    }
+
+    /// Namespace of a block that states none itself: the known one, or that of its parent.
+    fn remembered(
+        &self,
+        rank: DpRank,
+        name: BlockName,
+        parent: Option<BlockName>,
+        adapter: &Adapter<'_>,
+    ) -> Option<BlockNamespace> {
+        if self.known.is_idle() {
+            return None;
+        }
+        let known = self.known.find(rank, name, adapter.namespace);
+        known.or_else(|| self.known.after(rank, parent?, adapter.namespace))
+    }
+
+    /// Ends what a named adapter held under another number: vLLM's hashes cover the adapter's path, its events name and
+    /// number only. Returns the adapter of this event's blocks.
+    fn check_adapter<'a>(
+        &mut self,
+        stored: &RawStored<'_>,
+        adapter: Adapter<'a>,
+        location: Location,
+        out: &mut Normalised,
+    ) -> Adapter<'a> {
+        let is_named = stored.lora_name.is_some_and(|name| !name.is_empty());
+        let Some(number) = stored.lora_id.filter(|_| is_named) else { return adapter };
+        let (rank, seed) = (out.rank, adapter.namespace.adapter.0);
+        let adapters = &mut self.learned.adapters;
+        // The number that counts is the last one; those before it are of adapters that were replaced.
+        let same = |at: &&AdapterNumber| (at.rank, at.adapter) == (rank, seed);
+        let numbers: Vec<u64> = adapters.iter().filter(same).map(|at| at.number).collect();
+        if numbers.last() == Some(&number) {
+            return adapter;
+        }
+        // Requests that had begun before the replacement still store blocks, and connectors announce later what the engine
+        // stored before.
+        let is_connectors = location != Location::Worker(Tier::Device) && !numbers.is_empty();
+        // vLLM's numbers ascend: a lower one is of an adapter that was replaced before it was heard of.
+        let is_vllm = self.config.engine == EngineKind::Vllm;
+        let is_older = is_vllm && numbers.last().is_some_and(|current| number < *current);
+        if numbers.contains(&number) || is_connectors || is_older {
+            return adapter.replaced(number);
+        }
+        if adapters.len() >= WORKER_LORA_NAMES_MAX {
+            // A number that was replaced is forgotten first, the oldest before others.
+            let later = |at: usize, of: &AdapterNumber| {
+                let mut later = adapters.iter().skip(at + 1);
+                later.any(|other| (other.rank, other.adapter) == (of.rank, of.adapter))
+            };
+            let oldest = adapters.iter().enumerate().find(|(at, of)| later(*at, of));
+            let Some((oldest, _)) = oldest else { return adapter.replaced(number) };
+            adapters.remove(oldest);
+        }
+        adapters.push(AdapterNumber { rank, adapter: seed, number });
+        if numbers.is_empty() {
+            return adapter;
+        }
+        out.renumbered_adapters += 1;
+        self.drop_chunks(out);
+        if self.known.has_forgotten_of(rank) {
+            // Which blocks were the adapter's is not known: all blocks of the rank are dropped.
+            for tier in Tier::ALL {
+                self.known.cleared(rank, Some(tier));
+                out.events.push(KvEvent::ClearedTier(tier));
+            }
+            return adapter;
+        }
+        let ended = self.known.end_adapter(rank, adapter.namespace);
+        // Connectors and moves may have announced the names before they were known: they may be in any tier.
+        for tier in Tier::ALL.into_iter().filter(|_| !ended.is_empty()) {
+            let location = Location::Worker(tier);
+            let names = self.all_names(location, ended.clone());
+            out.add(location, KvEvent::Gone { tier, names }, None);
+        }
+        adapter
+    }
+
+    // === chunks ===
+
+    /// Whether an event states more of its blocks than their tokens and adapter.
+    fn has_other_keys(&self, stored: &RawStored<'_>) -> bool {
+        let adapter = Adapter::of(stored, &self.config.lora_names).name;
+        let is_other = |(_, key): &(u32, ExtraKey<'_>)| *key != ExtraKey::Text(adapter);
+        let has_others = |list: &PerBlock<'_>| list.keys.iter().any(is_other);
+        stored.cache_salt.is_some_and(|salt| !salt.is_empty())
+            || [&stored.extra_keys, &stored.multimodal].into_iter().flatten().any(has_others)
+    }
+
+    /// Drops the chunks of a rank: it has turned out that their events did not say all of their content.
+    pub(super) fn drop_chunks(&mut self, out: &mut Normalised) {
+        if !self.learned.splits_chunks {
+            return;
+        }
+        for tier in Tier::ALL {
+            if self.chunk_blocks(Location::Worker(tier)).is_some() {
+                self.known.cleared(out.rank, Some(tier));
+                out.events.push(KvEvent::ClearedTier(tier));
+                out.doubted_chunks += 1;
+            }
+        }
+    }
+
+    /// Whether an event's blocks are chunks of a connector: each as long as several blocks.
+    fn is_chunk(&self, stored: &RawStored<'_>, blocks: u32) -> bool {
+        let tokens = u64::from(self.config.block_size) * u64::from(blocks);
+        blocks > 1 && stored.block_size == tokens
+    }
+
+    /// Whether an event's only block is a chunk with fewer tokens than a complete one, as LMCache stores them with
+    /// `save_unfull_chunk`.
+    fn is_short_chunk(&self, stored: &RawStored<'_>, blocks: u32) -> bool {
+        let block_size = u64::from(self.config.block_size);
+        let is_shorter = stored.block_size < block_size * u64::from(blocks);
+        stored.names.len() == 1 && is_shorter && stored.block_size != block_size
+    }
+
+    /// Chunks of a connector that has hashes of its own, as LMCache's: every block of a chunk gets a name. LMCache 0.5.6
+    /// sends a token more than the chunk has, and 0 as the parent where it does not know the parent.
+    fn store_chunks(
+        &mut self,
+        stored: &RawStored<'_>,
+        tokens: Tokens<'_>,
+        blocks: u32,
+        out: &mut Normalised,
+    ) -> Result<(), DropReason> {
+        let location = self.location(&stored.place)?;
+        let chunk_tokens = stored.block_size;
+        let expected = count(stored.names.len()).saturating_mul(chunk_tokens);
+        let sent = count(tokens.len());
+        if sent != expected && sent != expected + 1 {
+            return Err(DropReason::TokenCount);
+        }
+        if stored.parent == Some(BlockName(0)) {
+            return Err(DropReason::UnknownParent);
+        }
+        if self.learned.has_salts && self.lacks_keys(stored, location) {
+            return Err(DropReason::KeysAbsent);
+        }
+        if self.has_other_keys(stored) {
+            // What the keys are, of which block, is not known.
+            self.learned.has_salts = true;
+            return Err(DropReason::KeysAbsent);
+        }
+        self.learned.splits_chunks = true;
+        if !self.learned.has_salts && self.chunk_ranks.len() < WORKER_RANKS_MAX {
+            self.chunk_ranks.insert(out.rank);
+        }
+        let lora_names = Arc::clone(&self.config.lora_names);
+        let adapter = Adapter::of(stored, &lora_names);
+        let seed = self.check_adapter(stored, adapter, location, out).namespace.seed;
+        let block_bytes = usize::try_from(self.config.block_size).unwrap_or(1) * tokens.width;
+        let mut bytes = tokens.bytes.chunks_exact(block_bytes);
+        let after = (0..blocks).rev();
+        let names = stored
+            .names
+            .iter()
+            .flat_map(|&chunk| after.clone().map(move |after| chunk_block_name(chunk, after)));
+        let blocks = names
+            .zip(&mut bytes)
+            .map(|(name, block_le)| StoredBlock { name, local: tokens.hash(block_le, &[], seed) });
+        let chain = Chain { parent: stored.parent, blocks: blocks.collect() };
+        self.add_chain(location, chain, out);
+        Ok(())
+    }
+}
+
+/// Whether an event has `extra_keys` of its blocks: a list of another length that is empty but for nulls says nothing.
+fn has_key_lists(stored: &RawStored<'_>) -> bool {
+    let is_whole = |list: &PerBlock<'_>| !list.keys.is_empty() || list.blocks == stored.names.len();
+    stored.extra_keys.as_ref().is_some_and(is_whole)
+}
+
+/// The two positions of a look-ahead block.
+fn two_positions(name: BlockName, local: LocalHash, next: u32) -> [StoredBlock; 2] {
+    [
+        StoredBlock { name: stem_name(name), local: stem(local) },
+        StoredBlock { name, local: leaf(next) },
+    ]
+}

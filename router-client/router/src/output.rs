@@ -1,0 +1,116 @@
+//! Pace of answers, as whoever serves requests reports it: time to the first token, time between tokens, tokens.
+
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+use tokio::time::Instant;
+
+/// Histograms of all answers. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct OutputMetrics {
+    time_to_first_token: Histogram,
+    inter_token_latency: Histogram,
+    output_tokens: Histogram,
+}
+
+/// Pace of one answer.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    began: Instant,
+    /// The last report: when it came, and how many tokens there were. `None` before the first token.
+    last: Option<(Instant, u64)>,
+}
+
+impl OutputMetrics {
+    /// Registers all of them; their names begin with `prefix`.
+    #[must_use]
+    pub fn registered(registry: &mut Registry, prefix: &str) -> Self {
+        let registry = registry.sub_registry_with_prefix(prefix);
+        let metrics = Self {
+            time_to_first_token: Histogram::new(exponential_buckets(0.001, 2.0, 20)),
+            inter_token_latency: Histogram::new(exponential_buckets(0.000_25, 2.0, 18)),
+            output_tokens: Histogram::new(exponential_buckets(1.0, 4.0, 9)),
+        };
+        let help = "Time from a request to the first token of its answer";
+        registry.register("time_to_first_token_seconds", help, metrics.time_to_first_token.clone());
+        let help = "Time between two tokens of an answer: between two reports, the mean";
+        registry.register("inter_token_latency_seconds", help, metrics.inter_token_latency.clone());
+        registry.register("output_tokens", "Tokens of answers", metrics.output_tokens.clone());
+        metrics
+    }
+
+    /// An answer had so many tokens.
+    pub fn ended(&self, tokens: u64) {
+        self.output_tokens.observe(tokens as f64);
+    }
+}
+
+impl Pace {
+    /// The request came at that time.
+    #[must_use]
+    pub const fn new(began: Instant) -> Self {
+        Self { began, last: None }
+    }
+
+    /// The first token is out. Only the first such report counts.
+    pub fn first_token(&mut self, metrics: &OutputMetrics) {
+        self.tokens(1, metrics);
+    }
+
+    /// The answer has so many tokens by now.
+    pub fn tokens(&mut self, tokens: u64, metrics: &OutputMetrics) {
+        let now = Instant::now();
+        match self.last {
+            None if tokens > 0 => {
+                let time = now.saturating_duration_since(self.began);
+                metrics.time_to_first_token.observe(time.as_secs_f64());
+            }
+            Some((last, before)) if tokens > before => {
+                let time = now.saturating_duration_since(last).as_secs_f64();
+                metrics.inter_token_latency.observe(time / (tokens - before) as f64);
+            }
+            None | Some(_) => return,
+        }
+        self.last = Some((now, tokens));
+    }
+
+    /// The last number of tokens that was reported.
+    #[must_use]
+    pub fn reported(&self) -> u64 {
+        self.last.map_or(0, |(_, tokens)| tokens)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prometheus_client::encoding::text::encode;
+    use std::time::Duration;
+    use tokio::time::advance;
+
+    #[tokio::test(start_paused = true)]
+    async fn times_are_those_between_reports() {
+        let mut registry = Registry::default();
+        let metrics = OutputMetrics::registered(&mut registry, "router");
+        let mut pace = Pace::new(Instant::now());
+        pace.tokens(0, &metrics);
+        advance(Duration::from_millis(300)).await;
+        pace.first_token(&metrics);
+        pace.first_token(&metrics);
+        advance(Duration::from_millis(100)).await;
+        pace.tokens(11, &metrics);
+        // A report that came late tells nothing.
+        pace.tokens(7, &metrics);
+        metrics.ended(pace.reported());
+        let mut text = String::new();
+        encode(&mut text, &registry).expect("a text");
+        for line in [
+            "router_time_to_first_token_seconds_sum 0.3",
+            "router_time_to_first_token_seconds_count 1",
+            "router_inter_token_latency_seconds_sum 0.01",
+            "router_inter_token_latency_seconds_count 1",
+            "router_output_tokens_sum 11.0",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+    }
+}

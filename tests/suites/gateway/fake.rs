@@ -1,0 +1,142 @@
+//! Engines that have no cache: they make tokens of bytes, name adapters, and answer with one token.
+
+use anyhow::Result;
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::serve;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+/// What an engine does, which may change while it runs.
+#[derive(Debug, Clone, Default)]
+pub struct Behaviour {
+    /// Adapters beside the model.
+    pub adapters: Vec<&'static str>,
+    /// Status of `/render`, 200 if `None`.
+    pub render: Option<u16>,
+    /// What `/render` says about images: null, if nothing.
+    pub features: Value,
+    /// Status of `/tokenize`, 200 if `None`.
+    pub tokenize: Option<u16>,
+}
+
+/// A running engine; dropping it closes its port.
+pub struct Fake {
+    pub address: SocketAddr,
+    shared: Arc<Shared>,
+    _serving: JoinSet<std::io::Result<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    behaviour: Mutex<Behaviour>,
+    calls: Mutex<BTreeMap<&'static str, usize>>,
+}
+
+impl Shared {
+    fn behaviour(&self) -> Behaviour {
+        self.behaviour.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn count(&self, page: &'static str) {
+        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        *calls.entry(page).or_default() += 1;
+    }
+}
+
+impl Fake {
+    pub async fn start(behaviour: Behaviour) -> Result<Self> {
+        let shared = Arc::new(Shared { behaviour: Mutex::new(behaviour), ..Shared::default() });
+        let pages = Router::new()
+            .route("/v1/models", get(models))
+            .route("/v1/completions", post(complete))
+            .route("/v1/chat/completions", post(complete))
+            .route("/v1/completions/render", post(render))
+            .route("/v1/chat/completions/render", post(render))
+            .route("/tokenize", post(tokenize))
+            .with_state(Arc::clone(&shared));
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let mut serving = JoinSet::new();
+        serving.spawn(async move { serve(listener, pages).await });
+        Ok(Self { address, shared, _serving: serving })
+    }
+
+    /// From now on, the engine does this.
+    pub fn change(&self, behaviour: Behaviour) {
+        *self.shared.behaviour.lock().unwrap_or_else(PoisonError::into_inner) = behaviour;
+    }
+
+    /// How often a page was asked.
+    pub fn calls(&self, page: &str) -> usize {
+        let calls = self.shared.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        calls.get(page).copied().unwrap_or(0)
+    }
+}
+
+/// Tokens of a text, as these engines make them.
+pub fn tokens(text: &str) -> Vec<u32> {
+    text.bytes().map(u32::from).collect()
+}
+
+type At = State<Arc<Shared>>;
+
+fn refused(status: Option<u16>) -> Option<Response> {
+    let status = StatusCode::from_u16(status?).unwrap_or(StatusCode::IM_A_TEAPOT);
+    Some((status, "{\"error\": {\"message\": \"closed\"}}").into_response())
+}
+
+fn read(body: &str) -> Value {
+    serde_json::from_str(body).unwrap_or_default()
+}
+
+async fn models(State(shared): At) -> String {
+    shared.count("models");
+    let model = json!({"id": "m", "object": "model", "root": "/m", "parent": null});
+    let adapters = shared.behaviour().adapters;
+    let adapters = adapters.iter().map(|name| json!({"id": name, "root": "/a", "parent": "m"}));
+    let models: Vec<_> = [model].into_iter().chain(adapters).collect();
+    json!({"object": "list", "data": models}).to_string()
+}
+
+async fn complete(State(shared): At) -> String {
+    shared.count("complete");
+    let choice =
+        json!({"index": 0, "text": "x", "message": {"content": "x"}, "finish_reason": "length"});
+    json!({"choices": [choice], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}).to_string()
+}
+
+async fn render(State(shared): At, body: String) -> Response {
+    shared.count("render");
+    let Behaviour { render, features, .. } = shared.behaviour();
+    if let Some(refused) = refused(render) {
+        return refused;
+    }
+    let body = read(&body);
+    let rendered = |text: &str| json!({"token_ids": tokens(text), "features": features});
+    let answer = match &body["prompt"] {
+        Value::String(prompt) => json!([rendered(prompt.as_str())]),
+        Value::Array(prompts) => prompts.iter().filter_map(Value::as_str).map(rendered).collect(),
+        _ => rendered(body["messages"].to_string().as_str()),
+    };
+    answer.to_string().into_response()
+}
+
+async fn tokenize(State(shared): At, body: String) -> Response {
+    shared.count("tokenize");
+    if let Some(refused) = refused(shared.behaviour().tokenize) {
+        return refused;
+    }
+    let body = read(&body);
+    let text = body["prompt"].as_str().map_or_else(|| body["messages"].to_string(), str::to_owned);
+    let tokens = tokens(&text);
+    let answer = json!({"count": tokens.len(), "max_model_len": 4_096, "tokens": tokens});
+    answer.to_string().into_response()
+}
