@@ -2,7 +2,7 @@ use super::{
     metrics::{BrokerMetrics, Outcome},
     subjects::Buckets,
 };
-use crate::ingest::{Ingest, IngestError, PendingAnswer, SourceSession};
+use crate::ingest::{Arrival, Ingest, IngestError, PendingAnswer, SourceSession};
 use bytes::Bytes;
 use kvasir_proto::{
     broker::{Namespace, events_subject, heartbeats_subject},
@@ -169,10 +169,8 @@ impl Inlet {
         let fenced = |open: &OpenSession| open.session.fenced().is_cancelled();
         if !is_open || self.sessions.get(&key).is_none_or(fenced) {
             let in_order = self.in_order && matches!(message.message, SourceMessage::Batch(_));
-            let accepted = self.ingest.open(&message.hello(), in_order).await?;
-            if self.behind || self.in_order {
-                accepted.session.behind().await;
-            }
+            let arrival = Arrival { in_order, is_behind: self.behind || self.in_order };
+            let accepted = self.ingest.open(&message.hello(), arrival).await?;
             let incarnation = message.incarnation;
             let open = OpenSession { session: accepted.session, incarnation, is_live: false };
             if let Some(before) = self.sessions.insert(key.clone(), open) {

@@ -2,7 +2,7 @@ use super::{
     Parts,
     status::{status, stopping},
 };
-use crate::ingest::{Accepted, AgentStream, BatchAnswer, Refusal, SourceSession};
+use crate::ingest::{Accepted, AgentStream, Arrival, BatchAnswer, Refusal, SourceSession};
 use futures::FutureExt;
 use kvasir_access::Principal;
 use kvasir_process::access::check_worker;
@@ -63,7 +63,7 @@ impl publish::Sources for EventSources {
     ) -> Result<(OpenSession, Option<Cursor>), Status> {
         check_worker(&self.principal, &hello.address)?;
         let Accepted { session, applied } =
-            self.parts.ingest.open(hello, false).await.map_err(status)?;
+            self.parts.ingest.open(hello, Arrival::default()).await.map_err(status)?;
         let _agent_stream = session.agent_stream(hello);
         Ok((OpenSession { session, _agent_stream }, applied))
     }

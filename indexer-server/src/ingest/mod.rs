@@ -44,6 +44,7 @@ pub use metrics::{
     RefusalLabels,
 };
 pub use ownership::ShardConfig;
+pub use push_source::Arrival;
 pub use rank_states::{RANKS_SHOWN_MAX, RankStates};
 pub use registry::{Ingest, Registered};
 pub use resume::{Expected, Remembered};

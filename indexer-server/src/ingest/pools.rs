@@ -101,7 +101,7 @@ impl Ingest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingest::{Accepted, Registered, SourceSession, testing};
+    use crate::ingest::{Accepted, Arrival, Registered, SourceSession, testing};
     use crate::partitions::Partition;
     use kvasir_proto::{
         code::ErrorCode,
@@ -150,7 +150,8 @@ mod tests {
             head_sequence: None,
             local_indexer: None,
         };
-        let Accepted { session, .. } = ingest.open(&hello, false).await.expect("a stream");
+        let Accepted { session, .. } =
+            ingest.open(&hello, Arrival::default()).await.expect("a stream");
         session
     }
 

@@ -125,12 +125,21 @@ impl TaskState {
     }
 }
 
+/// How the messages of a stream arrive. The default is a direct connection.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Arrival {
+    /// They come from a log that preserves the order of incarnations.
+    pub in_order: bool,
+    /// They are not the newest ones until the stream has caught up.
+    pub is_behind: bool,
+}
+
 /// What streams and the registry send to the task of a source.
 #[derive(Debug)]
 pub(super) enum Command {
     Open {
         hello: Hello,
-        in_order: bool,
+        arrival: Arrival,
         reply: oneshot::Sender<Result<Opened, IngestError>>,
     },
     Batch {

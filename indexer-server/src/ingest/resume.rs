@@ -109,11 +109,11 @@ impl Ingest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingest::{Accepted, testing};
+    use crate::ingest::{Accepted, Arrival, testing};
     use kvasir_proto::{
-        convert::Hello,
+        convert::{Hello, PublishedBatch},
         pb,
-        types::{CopyMode, HolderKind, Incarnation},
+        types::{CopyMode, HolderKind, Incarnation, SourceState},
     };
     use std::time::Duration;
     use tokio::time::sleep;
@@ -269,7 +269,8 @@ mod tests {
             head_sequence: None,
             local_indexer: None,
         };
-        let Accepted { session, .. } = ingest.open(&hello, false).await.expect("a stream");
+        let Accepted { session, .. } =
+            ingest.open(&hello, Arrival::default()).await.expect("a stream");
         let another = registration_of(16, "http://b:1");
         assert!(
             session.agent_stream(&hello).is_none(),
@@ -288,13 +289,57 @@ mod tests {
         session.close().await;
         // Once more within its lease, as when a pod moves twice.
         let of_other = Hello { local_indexer: Some("http://b:1".to_owned()), ..of_agent };
-        let Accepted { session, .. } = ingest.open(&of_other, false).await.expect("a stream");
+        let Accepted { session, .. } =
+            ingest.open(&of_other, Arrival::default()).await.expect("a stream");
         drop(session.agent_stream(&of_other).expect("it is the agent"));
         ingest
             .introduce(&registration_of(16, "http://c:1"), false)
             .await
             .expect("it takes the place");
         session.close().await;
+        ingest.stop().await;
+    }
+
+    /// A stream that reads a log from further back says nothing of the newest, not even for a moment: whoever asked then
+    /// would believe what an earlier incarnation held.
+    #[tokio::test]
+    async fn a_source_is_not_exact_while_its_log_is_read() {
+        let ingest = ingest();
+        let registration = registration_of(16, "http://a:1");
+        ingest.introduce(&registration, true).await.expect("a worker");
+        let hello = Hello {
+            address: registration.address(),
+            source: "s".to_owned(),
+            block_size: 16,
+            incarnation: Incarnation(1),
+            copy_mode: CopyMode::Set,
+            first_sequence: Some(0),
+            head_sequence: Some(0),
+            local_indexer: None,
+        };
+        let state = || {
+            let partition = ingest.partitions.list().remove(0);
+            let index = partition.shard_of(&registration.worker).read();
+            let worker = index.worker(&registration.worker).expect("it is fed");
+            worker.sources().next().expect("a source").2.state
+        };
+        let arrival = Arrival { in_order: true, is_behind: true };
+        for round in 0..3 {
+            let Accepted { session, .. } = ingest.open(&hello, arrival).await.expect("a stream");
+            if round == 0 {
+                let batch = PublishedBatch { sequence: 0, rank: 0, events: Vec::new() };
+                session.apply(batch).await.wait().await.expect("it is taken");
+            }
+            assert_eq!(state(), SourceState::CatchingUp, "round {round}");
+            session.caught_up().await;
+            session.expected().await;
+            assert_eq!(state(), SourceState::Exact, "round {round}");
+            if round == 1 {
+                // Another stream takes over while this one is open.
+                continue;
+            }
+            session.close().await;
+        }
         ingest.stop().await;
     }
 

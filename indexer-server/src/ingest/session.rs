@@ -4,7 +4,7 @@ use super::{
     Ingest, IngestError,
     answer::PendingAnswer,
     follower::Follower,
-    push_source::{Command, Opened, PushSource, TaskState},
+    push_source::{Arrival, Command, Opened, PushSource, TaskState},
     worker::{AgentStream, Publishers, Worker},
 };
 use crate::partitions::ResumedSource;
@@ -39,8 +39,8 @@ pub struct Accepted {
 
 impl Ingest {
     /// Opens a stream for a source; an earlier stream of the same source is fenced. A new
-    /// incarnation clears the blocks of the one before. One from an ordered log (`in_order`) begins where its
-    /// hello says, without a request to the agent.
+    /// incarnation clears the blocks of the one before. One from an ordered log begins where its hello says, without a
+    /// request to the agent. The source of a stream that is behind is never exact before the stream has caught up.
     ///
     /// # Errors
     /// If the worker belongs to another shard or is not registered, the hello contradicts it, its
@@ -48,7 +48,7 @@ impl Ingest {
     pub async fn open(
         self: &Arc<Self>,
         hello: &Hello,
-        in_order: bool,
+        arrival: Arrival,
     ) -> Result<Accepted, IngestError> {
         self.check_address(&hello.address)?;
         let found = self.workers.get(&hello.address).map(|entry| Arc::clone(&entry));
@@ -80,7 +80,7 @@ impl Ingest {
             }
         };
         let (reply, answer) = oneshot::channel();
-        let command = Command::Open { hello: hello.clone(), in_order, reply };
+        let command = Command::Open { hello: hello.clone(), arrival, reply };
         // Without the task there is no answer.
         let _ended = publisher.send(command).await;
         let failed =

@@ -3,7 +3,7 @@
 use crate::ingest::local::{LocalIndexers, Parts};
 use crate::ingest::metrics::AuditLabels;
 use crate::ingest::testing::ingest;
-use crate::ingest::{Accepted, BatchAnswer, Ingest, SourceSession};
+use crate::ingest::{Accepted, Arrival, BatchAnswer, Ingest, SourceSession};
 use futures::StreamExt;
 use kvasir_index::SourceId;
 use kvasir_proto::convert::{
@@ -113,7 +113,8 @@ impl Scene {
             head_sequence: None,
             local_indexer: None,
         };
-        let Accepted { session, .. } = ingest.open(&hello, false).await.expect("a stream");
+        let Accepted { session, .. } =
+            ingest.open(&hello, Arrival::default()).await.expect("a stream");
         Self { ingest, registration, session, calls }
     }
 

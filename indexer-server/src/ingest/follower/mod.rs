@@ -4,13 +4,15 @@ mod audit;
 #[cfg(test)]
 mod audited_test;
 mod repair;
+#[cfg(test)]
+mod status_test;
 mod steps;
 
 use super::{
     Ingest, IngestError,
     answer::{BatchAnswer, Refusal, Waiting},
     local::{AskError, AskTarget, Part, Round},
-    push_source::{Command, Opened, TaskState},
+    push_source::{Arrival, Command, Opened, TaskState},
     worker::Worker,
 };
 use crate::partitions::ResumedSource;
@@ -208,8 +210,8 @@ impl Follower {
             self.end_audit("abandoned").await?;
         }
         match command {
-            Command::Open { hello, in_order, reply } => {
-                let opened = self.open(&hello, in_order).await;
+            Command::Open { hello, arrival, reply } => {
+                let opened = self.open(&hello, arrival).await;
                 self.log_opened(&hello, &opened);
                 let broken = opened.as_ref().err().filter(|error| !error.is_of_hello()).cloned();
                 let _gone = reply.send(opened);
@@ -277,7 +279,8 @@ impl Follower {
         self.stream_incarnation.filter(|_| stream == self.stream)
     }
 
-    async fn open(&mut self, hello: &Hello, in_order: bool) -> Result<Opened, IngestError> {
+    async fn open(&mut self, hello: &Hello, arrival: Arrival) -> Result<Opened, IngestError> {
+        let Arrival { in_order, is_behind } = arrival;
         let incarnation = hello.incarnation;
         let now = self.ingest.origin.elapsed();
         let source_name = || self.name.clone();
@@ -305,6 +308,10 @@ impl Follower {
             // This stream may arrive before the command that ends the pause.
             self.shared.set_input_paused(false);
             self.input(Input::Disconnected).await?;
+        }
+        if is_behind {
+            // First: once connected, the source would be exact for a moment.
+            self.input(Input::Behind).await?;
         }
         self.copy_mode = hello.copy_mode;
         if !is_present {

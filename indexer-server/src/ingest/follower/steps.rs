@@ -213,8 +213,13 @@ impl Follower {
             writer.change(added.shard(), move |index| index.keep_digests(id)).await??;
         }
         self.shared.set_source(Some(added.clone()));
+        // The batch that brings the source is not applied yet: neither readers nor a checkpoint may believe that it is.
+        let status = self.status();
+        let state = status.state.max(SourceState::CatchingUp);
+        let status = SourceStatus { state, applied: None, ..status };
         self.shown = SourceStatus::default();
-        self.show().await?;
+        self.note_shown(&status);
+        self.ingest.writer.show_status(&added, status).await?;
         Ok(added)
     }
 
