@@ -88,7 +88,7 @@ pub(super) fn source_learned(learned: &Learned) -> pb::SourceLearned {
     pb::SourceLearned {
         states_keys: learned.states_keys,
         looks_ahead: learned.looks_ahead,
-        has_salts: learned.has_salts,
+        has_extra_keys: learned.has_extra_keys,
         splits_chunks: learned.splits_chunks,
         image_keys: image_keys.into(),
         forgot_names: learned.forgot_names,
@@ -120,7 +120,7 @@ pub(super) fn read_source_learned(
         main_group,
         states_keys: stated.states_keys,
         looks_ahead: stated.looks_ahead,
-        has_salts: stated.has_salts,
+        has_extra_keys: stated.has_extra_keys,
         splits_chunks: stated.splits_chunks,
         image_keys,
         forgot_names: stated.forgot_names,

@@ -778,9 +778,9 @@ pub struct SourceLearned {
     /// Whether its hashes cover the token after the block, too.
     #[prost(bool, tag = "2")]
     pub looks_ahead: bool,
-    /// Whether a prompt of it was salted.
+    /// Whether a prompt of it had a salt, an image or other keys besides its adapter.
     #[prost(bool, tag = "3")]
-    pub has_salts: bool,
+    pub has_extra_keys: bool,
     /// Whether a connector has announced chunks under hashes of its own.
     #[prost(bool, tag = "4")]
     pub splits_chunks: bool,

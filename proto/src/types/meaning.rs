@@ -61,8 +61,8 @@ pub struct Learned {
     pub states_keys: Option<bool>,
     /// Whether hashes cover the token after the block, too.
     pub looks_ahead: bool,
-    /// Whether a prompt of it had a salt, an image or other keys than its adapter.
-    pub has_salts: bool,
+    /// Whether a prompt of it had a salt, an image or other keys besides its adapter.
+    pub has_extra_keys: bool,
     /// Whether a connector has announced chunks under hashes of its own.
     pub splits_chunks: bool,
     /// How it states images.

@@ -201,7 +201,7 @@ fn learned() -> Learned {
         main_group: Some(0),
         states_keys: Some(false),
         looks_ahead: true,
-        has_salts: true,
+        has_extra_keys: true,
         splits_chunks: true,
         image_keys: ImageKeys::Pairs,
         forgot_names: true,

@@ -67,7 +67,7 @@ pub(super) struct KeyReader<'e, 'a> {
     /// Whether the event may state bare identifiers.
     may_be_bare: bool,
     image_keys: ImageKeys,
-    has_salts: bool,
+    has_extra_keys: bool,
     /// Multimodal content that begins right after the block: hashes, ascending.
     next_multimodal: Vec<u64>,
 }
@@ -96,7 +96,7 @@ impl<'e, 'a> KeyReader<'e, 'a> {
             first: stored.parent.is_none(),
             may_be_bare: stored.slots == Some(BARE_IDENTIFIER_SLOTS),
             image_keys,
-            has_salts: salt.is_some(),
+            has_extra_keys: salt.is_some(),
             next_multimodal: Vec::new(),
         }
     }
@@ -104,7 +104,7 @@ impl<'e, 'a> KeyReader<'e, 'a> {
     /// Notes what the event has shown of its source.
     pub(super) fn finish(self, learned: &mut Learned) {
         learned.image_keys = self.image_keys;
-        learned.has_salts |= self.has_salts;
+        learned.has_extra_keys |= self.has_extra_keys;
     }
 
     /// Hashes of the multimodal content that begins right after the block read last, ascending.
@@ -167,11 +167,12 @@ impl<'e, 'a> KeyReader<'e, 'a> {
         hashes.sort_unstable();
         self.next_multimodal.sort_unstable();
         let adapter = self.adapter.namespace;
-        self.has_salts |= !understood || !hashes.is_empty() || !self.next_multimodal.is_empty();
+        self.has_extra_keys |=
+            !understood || !hashes.is_empty() || !self.next_multimodal.is_empty();
         if !understood {
             return Some(adapter.with_unknown(name));
         }
-        self.has_salts |= salt.is_some();
+        self.has_extra_keys |= salt.is_some();
         salt.map(|salt| adapter.with_salt(self.adapter.name, salt))
     }
 

@@ -102,9 +102,9 @@ impl Normaliser {
         let lora_names = Arc::clone(&self.config.lora_names);
         let adapter = Adapter::of(&stored, &lora_names);
         let adapter = self.check_adapter(&stored, adapter, location, out);
-        let had_salts = self.learned.has_salts;
+        let had_extra_keys = self.learned.has_extra_keys;
         self.hash_blocks(&stored, tokens, &adapter, location, out);
-        if self.learned.has_salts && !had_salts {
+        if self.learned.has_extra_keys && !had_extra_keys {
             // The other ranks' chunks are dropped with their next batches.
             self.doubted_chunks = take(&mut self.chunk_ranks);
             self.doubted_chunks.remove(&out.rank);
@@ -123,7 +123,7 @@ impl Normaliser {
         }
         // TensorRT-LLM and SGLang state salts and images in fields of their own, at every medium.
         let has_fields = match self.config.engine {
-            EngineKind::Vllm | EngineKind::Custom => self.learned.has_salts,
+            EngineKind::Vllm | EngineKind::Custom => self.learned.has_extra_keys,
             EngineKind::Sglang | EngineKind::Trtllm => false,
         };
         let is_vllm = self.config.engine == EngineKind::Vllm;
@@ -426,16 +426,16 @@ impl Normaliser {
         if stored.parent == Some(BlockName(0)) {
             return Err(DropReason::UnknownParent);
         }
-        if self.learned.has_salts && self.lacks_keys(stored, location) {
+        if self.learned.has_extra_keys && self.lacks_keys(stored, location) {
             return Err(DropReason::KeysAbsent);
         }
         if self.has_other_keys(stored) {
             // What the keys are, of which block, is not known.
-            self.learned.has_salts = true;
+            self.learned.has_extra_keys = true;
             return Err(DropReason::KeysAbsent);
         }
         self.learned.splits_chunks = true;
-        if !self.learned.has_salts && self.chunk_ranks.len() < WORKER_RANKS_MAX {
+        if !self.learned.has_extra_keys && self.chunk_ranks.len() < WORKER_RANKS_MAX {
             self.chunk_ranks.insert(out.rank);
         }
         let lora_names = Arc::clone(&self.config.lora_names);

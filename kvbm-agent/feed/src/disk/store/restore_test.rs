@@ -328,7 +328,7 @@ fn sources_come_back_as_they_stood() {
         learned: Arc::new(Learned {
             main_group: Some(1),
             states_keys: Some(true),
-            has_salts: true,
+            has_extra_keys: true,
             ..Learned::default()
         }),
         ranks: vec![0, 3],

@@ -355,22 +355,22 @@ class AdapterNumber(_message.Message):
     def __init__(self, dp_rank: _Optional[int] = ..., adapter_seed: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
 class SourceLearned(_message.Message):
-    __slots__ = ("states_keys", "looks_ahead", "has_salts", "splits_chunks", "image_keys", "forgot_names", "adapters")
+    __slots__ = ("states_keys", "looks_ahead", "has_extra_keys", "splits_chunks", "image_keys", "forgot_names", "adapters")
     STATES_KEYS_FIELD_NUMBER: _ClassVar[int]
     LOOKS_AHEAD_FIELD_NUMBER: _ClassVar[int]
-    HAS_SALTS_FIELD_NUMBER: _ClassVar[int]
+    HAS_EXTRA_KEYS_FIELD_NUMBER: _ClassVar[int]
     SPLITS_CHUNKS_FIELD_NUMBER: _ClassVar[int]
     IMAGE_KEYS_FIELD_NUMBER: _ClassVar[int]
     FORGOT_NAMES_FIELD_NUMBER: _ClassVar[int]
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     states_keys: bool
     looks_ahead: bool
-    has_salts: bool
+    has_extra_keys: bool
     splits_chunks: bool
     image_keys: ImageKeys
     forgot_names: bool
     adapters: _containers.RepeatedCompositeFieldContainer[AdapterNumber]
-    def __init__(self, states_keys: bool = ..., looks_ahead: bool = ..., has_salts: bool = ..., splits_chunks: bool = ..., image_keys: _Optional[_Union[ImageKeys, str]] = ..., forgot_names: bool = ..., adapters: _Optional[_Iterable[_Union[AdapterNumber, _Mapping]]] = ...) -> None: ...
+    def __init__(self, states_keys: bool = ..., looks_ahead: bool = ..., has_extra_keys: bool = ..., splits_chunks: bool = ..., image_keys: _Optional[_Union[ImageKeys, str]] = ..., forgot_names: bool = ..., adapters: _Optional[_Iterable[_Union[AdapterNumber, _Mapping]]] = ...) -> None: ...
 
 class DumpEnd(_message.Message):
     __slots__ = ("source_index", "source", "watermark", "records", "state", "incomplete", "copy_mode", "fingerprint", "past_incarnations", "dp_ranks", "main_group", "learned")
