@@ -217,8 +217,11 @@ fn bare_identifiers_are_images() {
     let out = store(&mut vllm(), bare(keyed(None, &[8, 9], &[&images, &image])));
     assert_eq!(out.unmatchable_blocks, 2);
     // Engines that state pairs state no bare identifiers, and maps never have any.
-    let out = store(&mut vllm(), keyed(Some(3), &[4], &[&image]));
-    assert_eq!(out.unmatchable_blocks, 1);
+    let mut keyless = vllm();
+    let out = store(&mut keyless, keyed(Some(3), &[4], &[&image]));
+    assert_eq!((out.unmatchable_blocks, &*out.unmatchable_example), (1, "extra_keys"));
+    let out = store(&mut keyless, keyed(Some(4), &[5], &[&[]]));
+    assert_eq!((out.unmatchable_blocks, &*out.unmatchable_example), (1, "extra_keys"));
     let mut pairs = vllm();
     store(&mut pairs, bare(keyed(None, &[1], &[&[ExtraKey::Item("i", 0)]])));
     assert_eq!(store(&mut pairs, bare(keyed(Some(1), &[2], &[&image]))).unmatchable_blocks, 1);
@@ -253,7 +256,7 @@ fn a_look_ahead_block_takes_two_positions() {
     assert_eq!(out.events, [KvEvent::Removed { tier: Tier::Device, names }]);
     let look_ahead = Some(vec![LookAhead::Other]);
     let out = store(&mut vllm(), RawStored { look_ahead, ..keyed(None, &[1], &[&[]]) });
-    assert_eq!(out.unmatchable_blocks, 1);
+    assert_eq!((out.unmatchable_blocks, &*out.unmatchable_example), (1, "lookahead_token_ids"));
 }
 
 #[test]
@@ -291,9 +294,12 @@ fn an_adapter_with_a_new_number_ends_what_the_old_one_held() {
     assert_eq!(out.events[2], gone(Tier::Disk, &[1, 2, 3]));
     let KvEvent::Stored { blocks, .. } = &out.events[3] else { panic!("{out:?}") };
     assert_eq!(blocks[0].local, queried(&[11], "a", "")[0]);
-    assert_eq!(out.reasons()[0].0, Reason::RenumberedAdapter);
+    let example = |example: &str| example.to_owned();
+    let renumbered = (Reason::RenumberedAdapter, 1, example("lora_id=6 before=5"));
+    assert_eq!(out.reasons(), [renumbered]);
     // Blocks that the replaced adapter still stores match nothing.
-    assert_eq!(store(&mut normaliser, of(5, None, &[4])).unmatchable_blocks, 1);
+    let old = store(&mut normaliser, of(5, None, &[4]));
+    assert_eq!(old.reasons(), [(Reason::Unmatchable, 1, example("lora_id=5"))]);
     assert_eq!(store(&mut normaliser, of(6, Some(11), &[12])).unmatchable_blocks, 0);
 }
 

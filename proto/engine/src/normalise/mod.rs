@@ -127,8 +127,12 @@ pub struct Normalised {
     /// Blocks in the events that no query can match: their LoRA adapter has no name here, or
     /// something besides their tokens is not understood.
     pub unmatchable_blocks: u64,
+    /// What is not understood of the first of them, as `field=value` or a field; empty if there is none.
+    pub unmatchable_example: String,
     /// Named adapters that got another number: what the old number held is removed.
     pub renumbered_adapters: u64,
+    /// The numbers of the first of them; empty if there is none.
+    pub renumbered_example: String,
     /// Tiers whose chunks were dropped, for their events may have left out keys.
     pub doubted_chunks: u64,
     /// Removals at places that are not known and where nothing was stored, and the first of them in words.
@@ -156,10 +160,11 @@ impl Normalised {
             reasons.push((Reason::UnreadableEvent, self.unreadable_events, example));
         }
         if self.unmatchable_blocks > 0 {
-            reasons.push((Reason::Unmatchable, self.unmatchable_blocks, String::new()));
+            let example = self.unmatchable_example.clone();
+            reasons.push((Reason::Unmatchable, self.unmatchable_blocks, example));
         }
         if self.renumbered_adapters > 0 {
-            let example = String::new();
+            let example = self.renumbered_example.clone();
             reasons.push((Reason::RenumberedAdapter, self.renumbered_adapters, example));
         }
         if self.doubted_chunks > 0 {
@@ -300,7 +305,9 @@ impl Normaliser {
             unreadable_events: 0,
             first_unreadable: None,
             unmatchable_blocks: 0,
+            unmatchable_example: String::new(),
             renumbered_adapters: 0,
+            renumbered_example: String::new(),
             name_changes: Vec::new(),
             forgets_names: false,
             doubted_chunks: 0,

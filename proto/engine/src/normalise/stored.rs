@@ -282,7 +282,12 @@ impl Normaliser {
                 None => chain.blocks.push(StoredBlock { name, local }),
                 Some(next) => chain.blocks.extend(two_positions(name, local, next)),
             }
-            out.unmatchable_blocks += u64::from(!namespace.matchable);
+            if !namespace.matchable {
+                if out.unmatchable_blocks == 0 {
+                    out.unmatchable_example = not_understood(stored, adapter);
+                }
+                out.unmatchable_blocks += 1;
+            }
             // Later blocks of the event follow the one before, in its namespace.
             parent = None;
         }
@@ -347,6 +352,9 @@ impl Normaliser {
         adapters.push(AdapterNumber { rank, adapter: seed, number });
         if numbers.is_empty() {
             return adapter;
+        }
+        if let (0, Some(before)) = (out.renumbered_adapters, numbers.last()) {
+            out.renumbered_example = format!("lora_id={number} before={before}");
         }
         out.renumbered_adapters += 1;
         self.drop_chunks(out);
@@ -461,6 +469,22 @@ impl Normaliser {
 fn has_key_lists(stored: &RawStored<'_>) -> bool {
     let is_whole = |list: &PerBlock<'_>| !list.keys.is_empty() || list.blocks == stored.names.len();
     stored.extra_keys.as_ref().is_some_and(is_whole)
+}
+
+/// Whether the hash of a block covers something after it that no query can state.
+fn hides_next_token(stored: &RawStored<'_>) -> bool {
+    stored.look_ahead.as_ref().is_some_and(|next| next.contains(&LookAhead::Other))
+}
+
+/// The field of an event that keeps queries from matching its blocks, for reports. A block inherits what is not understood
+/// from its parent.
+fn not_understood(stored: &RawStored<'_>, adapter: &Adapter<'_>) -> String {
+    match stored.lora_id.filter(|_| !adapter.namespace.matchable) {
+        Some(number) => format!("lora_id={number}"),
+        None if hides_next_token(stored) => "lookahead_token_ids".to_owned(),
+        None if has_key_lists(stored) => "extra_keys".to_owned(),
+        None => "parent_block_hash".to_owned(),
+    }
 }
 
 /// The two positions of a look-ahead block.
