@@ -209,23 +209,17 @@ impl Index {
             });
             self.recount(at);
         }
-        let contradictions = self.contradictions(worker);
         let mut sources = Vec::with_capacity(ids.len());
         for id in ids {
+            let reasons = self.lasting_reasons(id);
             if let Some(source) = self.sources.get_mut(&id) {
-                image.sources.push(source_image(id, source, &contradictions));
+                image.sources.push(source_image(id, source, reasons));
                 source.mark_imaged();
                 let changed = source.meanings.take_changed();
                 sources.push(SourceCut { source: id, changed, last: None, is_done: false });
             }
         }
         Ok(Cut { image, ranks, current: 0, sources })
-    }
-
-    /// Contradictions of a worker's ranks, as reasons.
-    fn contradictions(&self, worker: &WorkerId) -> Vec<(DpRank, StateReason)> {
-        let holders = self.worker(worker).into_iter().flat_map(|worker| worker.holders());
-        holders.filter_map(|holder| Some((holder.rank(), holder.contradiction_reason()?))).collect()
     }
 
     /// Whether all changes of a rank since its last image were noted.
@@ -445,27 +439,14 @@ impl Index {
     }
 }
 
-/// What an image has of a source. The contradictions of its ranks are among its reasons: after a restore, nothing else
-/// shows that what a name means is doubtful.
-fn source_image(
-    id: SourceId,
-    source: &Source,
-    contradictions: &[(DpRank, StateReason)],
-) -> SourceImage {
+/// What an image has of a source.
+fn source_image(id: SourceId, source: &Source, reasons: Arc<[StateReason]>) -> SourceImage {
     let imaged = source.to_image();
-    let mut reasons = source.status().reasons.to_vec();
-    for (_, seen) in contradictions.iter().filter(|(rank, _)| source.holder_of(*rank).is_some()) {
-        StateReason::note(&mut reasons, seen.clone());
-    }
     SourceImage {
         id,
         name: Arc::clone(source.name()),
         copy_mode: source.mode(),
-        status: SourceStatus {
-            state: imaged.state,
-            reasons: reasons.into(),
-            ..source.status().clone()
-        },
+        status: SourceStatus { state: imaged.state, reasons, ..source.status().clone() },
         incomplete: imaged.incomplete,
         suspect: imaged.suspect,
         ranks: source.ranks().iter().map(|&(rank, _)| rank).collect(),

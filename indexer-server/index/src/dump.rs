@@ -294,7 +294,10 @@ impl Index {
                     ends.push(DumpSourceEnd {
                         source: id,
                         name: Arc::clone(source.name()),
-                        status: source.status().clone(),
+                        status: SourceStatus {
+                            reasons: self.lasting_reasons(id),
+                            ..source.status().clone()
+                        },
                         incomplete: source.is_incomplete(),
                         copy_mode: source.mode(),
                         ranks,

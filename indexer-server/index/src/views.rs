@@ -5,6 +5,7 @@ use crate::holder::Holder;
 use crate::index::Index;
 use crate::source::{HolderId, Source, SourceId, Worker};
 use kvasir_proto::types::{DpRank, Reason, SourceStatus, StateReason, WorkerId};
+use std::sync::Arc;
 use std::time::Duration;
 
 impl Index {
@@ -18,6 +19,19 @@ impl Index {
     /// All workers, by id.
     pub fn workers(&self) -> impl Iterator<Item = WorkerView<'_>> {
         self.workers.iter().map(|(id, worker)| WorkerView { index: self, id, worker })
+    }
+
+    /// Why a source is worse than exact, for images and dumps: as reported, and the contradictions of its ranks. Nothing else
+    /// shows whoever continues with them that what a name means is doubtful.
+    pub(crate) fn lasting_reasons(&self, id: SourceId) -> Arc<[StateReason]> {
+        let Some(source) = self.sources.get(&id) else { return Arc::default() };
+        let holders = self.worker(source.worker()).into_iter().flat_map(|worker| worker.holders());
+        let fed = holders.filter(|holder| source.feeds(holder.holder.index()));
+        let mut reasons = source.status().reasons.to_vec();
+        for seen in fed.filter_map(|holder| holder.contradiction_reason()) {
+            StateReason::note(&mut reasons, seen);
+        }
+        reasons.into()
     }
 
     /// Whether a worker is a pool.

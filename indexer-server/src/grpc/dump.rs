@@ -202,6 +202,7 @@ impl Sources {
                 past: latest(&end.status.past).to_vec(),
                 learned: (*end.status.learned).clone(),
                 state: end.status.state,
+                reasons: end.status.reasons.to_vec(),
                 incomplete: end.incomplete,
                 ranks: end.ranks.clone(),
             };

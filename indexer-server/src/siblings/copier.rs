@@ -180,7 +180,8 @@ impl Copier {
         worker: &WorkerAddress,
         dumped: DumpedSource,
     ) -> Result<Option<ResumedSource>, CopyError> {
-        let DumpedSource { name, copy_mode, applied, past, learned, state, ranks, .. } = dumped;
+        let DumpedSource { name, copy_mode, applied, past, learned, state, reasons, ranks, .. } =
+            dumped;
         let Some(&first) = ranks.first() else { return Ok(None) };
         let named = (name.as_str(), copy_mode);
         let source = self.writer.add_source(partition, &worker.worker, named, first).await??;
@@ -195,6 +196,7 @@ impl Copier {
             applied,
             past: past.into(),
             learned: Arc::new(learned),
+            reasons: reasons.into(),
             ..SourceStatus::default()
         };
         Ok(Some(ResumedSource { name, copy_mode, source, status, names: Vec::new() }))

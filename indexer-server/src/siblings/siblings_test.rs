@@ -15,7 +15,7 @@ use kvasir_proto::{
     pb,
     types::{
         BlockName, CopyMode, Cursor, HeldBlock, Incarnation, Learned, LocalHash, NameMeaning,
-        PartitionKey, SourceState, WorkerId,
+        PartitionKey, Reason, SourceState, StateReason, WorkerId,
     },
 };
 use prometheus_client::registry::Registry;
@@ -82,6 +82,7 @@ fn source(name: &str, applied: Option<Cursor>) -> DumpedSource {
         past: vec![Incarnation(3)],
         learned: Learned { main_group: Some(1), ..Learned::default() },
         state: SourceState::Exact,
+        reasons: Vec::new(),
         incomplete: false,
         ranks: vec![0],
     }
@@ -230,7 +231,7 @@ async fn what_was_fetched_is_in_the_index_with_its_sources() {
         chunk(0, &[(0, held(2, 0)), (0, held(3, 1))]),
         Ok(WorkerDumpPart::Meanings { number: 0, names: vec![(0, BlockName(1), salted())] }),
         end(0, 5, DumpedSource { ranks: vec![0, 2], ..source("whole", Some(cursor(4))) }),
-        end(1, 1, lost),
+        end(1, 1, DumpedSource { reasons: doubtful(), ..lost }),
         end(2, 1, source("cold", None)),
         end(3, 1, short),
     ];
@@ -240,6 +241,8 @@ async fn what_was_fetched_is_in_the_index_with_its_sources() {
     assert_eq!(names, ["whole", "lost", "short"]);
     let meanings: Vec<_> = copied.sources.iter().map(|source| &source.names[..]).collect();
     assert_eq!(meanings, [&[(0, BlockName(1), salted())][..], &[], &[]]);
+    let reasons: Vec<_> = copied.sources.iter().map(|source| &source.status.reasons[..]).collect();
+    assert_eq!(reasons, [&[][..], &doubtful(), &[]]);
     // It can be copied again, and is in the next checkpoint.
     assert_eq!(copied.sources[0].source.meanings(), copied.sources[0].names);
     // Block 3 waits for block 2, which is gone; block 9 came with a source that stood nowhere.
@@ -258,6 +261,11 @@ async fn what_was_fetched_is_in_the_index_with_its_sources() {
         expected.map(|(name, state, at)| (name.to_owned(), state, Some(cursor(at)), 1, Some(1)));
     assert_eq!(shown, expected);
     threads.stop().await;
+}
+
+fn doubtful() -> Vec<StateReason> {
+    let (reason, example, since) = (Reason::UnknownEvent, "type=X".into(), Duration::ZERO);
+    vec![StateReason { reason, count: 2, example, since }]
 }
 
 fn salted() -> NameMeaning {

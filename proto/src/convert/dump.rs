@@ -3,12 +3,13 @@
 
 use super::{
     ConvertError, Problem, Registration, WorkerAddress, cursor, incarnation,
+    ingest::read_reasons,
     local::read_record,
     meaning::{KnownName, read_meanings, read_source_learned, source_learned},
     read_cursor,
     shared::{
         check_count, check_range, check_required_name, copy_mode, read_copy_mode, read_incarnation,
-        read_state, state,
+        read_state, state, state_reason,
     },
 };
 use crate::{
@@ -19,7 +20,7 @@ use crate::{
     pb::{self, dump_worker_response::Part},
     types::{
         CopyMode, Cursor, DpRank, Fingerprint, HeldBlock, Incarnation, Learned, PartitionKey,
-        SourceState, WorkerId,
+        SourceState, StateReason, WorkerId,
     },
 };
 
@@ -106,6 +107,8 @@ pub struct DumpedSource {
     pub learned: Learned,
     /// Its state.
     pub state: SourceState,
+    /// Why its state is worse than exact.
+    pub reasons: Vec<StateReason>,
     /// Whether announced blocks are missing.
     pub incomplete: bool,
     /// Dumped ranks that it feeds, at most [`WORKER_RANKS_MAX`].
@@ -190,6 +193,7 @@ fn read_end(end: pb::DumpEnd) -> Result<WorkerDumpPart, ConvertError> {
         past: past.collect::<Result<_, _>>()?,
         learned: read_source_learned(end.main_group, end.learned.as_ref())?,
         state: read_state("state", end.state)?,
+        reasons: read_reasons(end.reasons)?,
         incomplete: end.incomplete,
         ranks: end.dp_ranks,
     };
@@ -216,6 +220,7 @@ pub fn dumped_source(number: u32, records: u64, source: DumpedSource) -> pb::Dum
         main_group: source.learned.main_group,
         learned: Some(source_learned(&source.learned)),
         dp_ranks: source.ranks,
+        reasons: source.reasons.iter().map(|seen| state_reason(seen, None)).collect(),
     }
 }
 
@@ -261,6 +266,8 @@ fn read_source(source: &pb::SourceInfo) -> Result<ListedSource, ConvertError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::Reason;
+    use std::time::Duration;
 
     #[test]
     fn chunk_records_are_bounded() {
@@ -295,6 +302,12 @@ mod tests {
             past: vec![Incarnation(1), Incarnation(u128::MAX)],
             learned: Learned { main_group: Some(0), ..Learned::default() },
             state: SourceState::Degraded,
+            reasons: vec![StateReason {
+                reason: Reason::Contradiction,
+                count: 4,
+                example: "name=1".into(),
+                since: Duration::ZERO,
+            }],
             incomplete: true,
             ranks: vec![0, 3],
         }
@@ -342,6 +355,10 @@ mod tests {
         refused(
             |end| end.dp_ranks = vec![0; 1_025],
             "end.dp_ranks has 1025 entries, the limit is 1024: send fewer",
+        );
+        refused(
+            |end| end.reasons = vec![pb::StateReason::default(); 65],
+            "end.reasons has 65 entries, the limit is 64: send fewer",
         );
         let nothing = WorkerDumpPart::try_from(pb::DumpWorkerResponse { part: None });
         assert_eq!(nothing.expect_err("no part").to_string(), "part is required");

@@ -115,7 +115,7 @@ impl From<Heartbeat> for pb::PublishHeartbeat {
 }
 
 /// Reads reasons. A newer agent may have reasons that are not known here: only their direction counts.
-fn read_reasons(stated: Vec<pb::StateReason>) -> Result<Vec<StateReason>, ConvertError> {
+pub(super) fn read_reasons(stated: Vec<pb::StateReason>) -> Result<Vec<StateReason>, ConvertError> {
     check_count("reasons", stated.len(), HEARTBEAT_REASONS_MAX)?;
     let mut reasons = Vec::new();
     for pb::StateReason { reason, count, mut example, may_be_high, .. } in stated {

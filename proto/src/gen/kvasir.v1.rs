@@ -845,6 +845,9 @@ pub struct DumpEnd {
     /// What else the engine has shown of itself; absent from servers that did not keep it.
     #[prost(message, optional, tag = "12")]
     pub learned: ::core::option::Option<SourceLearned>,
+    /// Why `state` is worse than EXACT, as the source's events or its agent have shown, at most 64.
+    #[prost(message, repeated, tag = "13")]
+    pub reasons: ::prost::alloc::vec::Vec<StateReason>,
 }
 impl ::prost::Name for DumpEnd {
     const NAME: &'static str = "DumpEnd";

@@ -4,6 +4,7 @@ mod audit;
 #[cfg(test)]
 mod audited_test;
 mod repair;
+mod stated;
 #[cfg(test)]
 mod status_test;
 mod steps;
@@ -24,10 +25,10 @@ use kvasir_engine::recover::{
 use kvasir_proto::{
     convert::{EventsPart, Heartbeat, Hello, LocalDumpPart, LocalSource, PublishedBatch},
     types::{
-        BlockCounts, CopyMode, DpRank, HeldBlock, Incarnation, KvEvent, SourceState, SourceStatus,
-        StateReason,
+        BlockCounts, CopyMode, DpRank, HeldBlock, Incarnation, KvEvent, SourceStatus, StateReason,
     },
 };
+use stated::{LatestStated, Stated};
 use std::{
     collections::VecDeque,
     future::pending,
@@ -48,27 +49,6 @@ impl Item for HeldBatch {
         let operations = self.0.events.iter().map(KvEvent::operations).sum::<usize>();
         size_of::<PublishedBatch>() + operations * size_of::<HeldBlock>() / 2
     }
-}
-
-/// The state that a source reports of itself, if it relays an engine.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Stated {
-    state: SourceState,
-    /// Why it is worse than exact.
-    reasons: Vec<StateReason>,
-    /// When the stream was last verified to have the engine's newest batch; none if it always has.
-    verified_at: Option<Duration>,
-    /// Whether the source has no connection to its engine.
-    engine_away: bool,
-}
-
-impl Stated {
-    const EXACT: Self = Self {
-        state: SourceState::Exact,
-        reasons: Vec::new(),
-        verified_at: None,
-        engine_away: false,
-    };
 }
 
 /// A part of a dump: names of one rank.
@@ -102,8 +82,8 @@ pub(super) struct Follower {
     dump_is_incomplete: bool,
     /// Comparison of the index with the source.
     audit: Audit,
-    /// From the last heartbeat of the stream.
-    stated: Stated,
+    /// From the heartbeats of the stream.
+    stated: LatestStated,
     /// Contradictions that an earlier process saw: they last until all names are stated again, or none is held.
     contradictions: Arc<[StateReason]>,
     /// As last reported to the index.
@@ -152,8 +132,8 @@ impl Follower {
             is_torn: false,
             dump_is_incomplete: false,
             audit: Audit::default(),
-            stated: Stated::EXACT,
-            contradictions: resumed.map(steps::contradictions).unwrap_or_default(),
+            stated: resumed.map(LatestStated::of).unwrap_or_default(),
+            contradictions: resumed.map(stated::contradictions).unwrap_or_default(),
             shown: SourceStatus::default(),
             counted: OutcomeCounts::default(),
         }
@@ -261,7 +241,8 @@ impl Follower {
         let verified_at = self.ingest.origin.elapsed().saturating_sub(verified_age);
         let verified_at = Some(verified_at).filter(|_| verified_age > Duration::ZERO);
         let reasons = self.date(reasons);
-        self.stated = Stated { state, reasons, verified_at, engine_away };
+        let applied = self.recovery.status().applied.map(|cursor| cursor.sequence);
+        self.stated.take(Stated { state, reasons, verified_at, engine_away }, head, applied);
         // During an audit the head may be held back: it is not missing.
         let known = head.filter(|_| !self.audit.holds());
         self.input(Input::Announced { incarnation, head: known }).await?;
@@ -315,7 +296,7 @@ impl Follower {
         }
         self.copy_mode = hello.copy_mode;
         if !is_present {
-            self.stated = Stated::EXACT;
+            self.stated = LatestStated::default();
         }
         self.fence.cancel();
         self.fence = CancellationToken::new();
@@ -426,6 +407,7 @@ impl Follower {
             self.waiting.clear();
             self.fence.cancel();
         }
+        self.stated.reach(self.recovery.status().applied.map(|cursor| cursor.sequence));
         self.show().await?;
         let before = mem::replace(&mut self.expected, self.recovery.expected());
         let newest = self.waiting.pop_back();

@@ -1,22 +1,24 @@
 //! What readers and checkpoints see of a source between two steps.
 
 use super::{Follower, HeldBatch};
-use crate::ingest::push_source::TaskState;
+use crate::ingest::Ingest;
+use crate::ingest::push_source::{Arrival, TaskState};
 use crate::ingest::testing::ingest;
+use crate::ingest::worker::Worker;
+use crate::partitions::ResumedSource;
 use kvasir_engine::recover::{Input, Numbered, Step};
-use kvasir_proto::convert::{PublishedBatch, Registration};
+use kvasir_proto::convert::{Heartbeat, Hello, PublishedBatch, Registration};
 use kvasir_proto::pb;
 use kvasir_proto::types::{
-    BlockName, Cursor, Incarnation, KvEvent, LocalHash, SourceState, StoredBlock, Tier,
+    BlockName, CopyMode, Cursor, Incarnation, KvEvent, LocalHash, Reason, SourceState,
+    SourceStatus, StateReason, StoredBlock, Tier,
 };
 use std::sync::Arc;
+use std::time::Duration;
 
 const INCARNATION: Incarnation = Incarnation(1);
 
-/// A checkpoint between the two would have a cursor without the blocks up to it: after a restart, nobody would send them
-/// again.
-#[tokio::test]
-async fn a_batch_is_in_the_status_once_its_blocks_are_in_the_index() {
+async fn fleet() -> (Arc<Ingest>, Arc<Worker>) {
     let ingest = Arc::new(ingest());
     let registration: Registration = pb::RegisterWorkerRequest {
         worker_id: "w".to_owned(),
@@ -28,14 +30,24 @@ async fn a_batch_is_in_the_status_once_its_blocks_are_in_the_index() {
     .expect("a valid registration");
     ingest.register(registration.clone()).await.expect("a first worker");
     let worker = Arc::clone(&ingest.workers.get(&registration.address()).expect("it is known"));
+    (ingest, worker)
+}
+
+/// State and cursor of the worker's source, as the index has them.
+fn seen(ingest: &Ingest, worker: &Worker) -> (SourceState, Option<Cursor>) {
+    let partition = ingest.partitions.list().remove(0);
+    let index = partition.shard_of(worker.id()).read();
+    let worker = index.worker(worker.id()).expect("it is fed");
+    let status = worker.sources().next().expect("a source").2;
+    (status.state, status.applied)
+}
+
+/// A checkpoint between the two would have a cursor without the blocks up to it: after a restart, nobody would send them
+/// again.
+#[tokio::test]
+async fn a_batch_is_in_the_status_once_its_blocks_are_in_the_index() {
+    let (ingest, worker) = fleet().await;
     let mut follower = Follower::new(&ingest, &worker, "s", Arc::new(TaskState::of(None)), None);
-    let seen = || {
-        let partition = ingest.partitions.list().remove(0);
-        let index = partition.shard_of(&registration.worker).read();
-        let worker = index.worker(&registration.worker).expect("it is fed");
-        let status = worker.sources().next().expect("a source").2;
-        (status.state, status.applied)
-    };
     let hello = Input::Connected {
         incarnation: INCARNATION,
         first: Some(0),
@@ -54,12 +66,48 @@ async fn a_batch_is_in_the_status_once_its_blocks_are_in_the_index() {
     let apply = follower.recovery.next_step().expect("a step");
     assert!(matches!(apply, Step::Apply { .. }), "it is next");
     follower.source(0).await.expect("the source is added");
-    assert_eq!(seen(), (SourceState::CatchingUp, None));
+    assert_eq!(seen(&ingest, &worker), (SourceState::CatchingUp, None));
     follower.carry_out(apply).await.expect("it is applied");
     let cursor = Cursor { incarnation: INCARNATION, sequence: 0, fingerprint: None };
-    assert_eq!(seen(), (SourceState::Exact, Some(cursor)));
+    assert_eq!(seen(&ingest, &worker), (SourceState::Exact, Some(cursor)));
     while let Some(step) = follower.recovery.next_step() {
         follower.carry_out(step).await.expect("the index is there");
     }
+    ingest.stop().await;
+}
+
+/// Nobody says it again before the next heartbeat.
+#[tokio::test]
+async fn what_a_source_stated_before_a_restart_lasts_until_its_next_heartbeat() {
+    let (ingest, worker) = fleet().await;
+    let named = ("s", CopyMode::Set);
+    let source = ingest.writer.add_source(&worker.partition, worker.id(), named, 0).await;
+    let source = source.expect("the index is there").expect("a first source");
+    let cursor = Cursor { incarnation: INCARNATION, sequence: 5, fingerprint: None };
+    let (reason, example, since) = (Reason::UnknownEvent, "type=X".into(), Duration::ZERO);
+    let reasons = [StateReason { reason, count: 1, example, since }].into();
+    let resumed = ResumedSource {
+        name: named.0.to_owned(),
+        copy_mode: named.1,
+        source: source.clone(),
+        status: SourceStatus { applied: Some(cursor), reasons, ..SourceStatus::default() },
+        names: Vec::new(),
+    };
+    let shared = Arc::new(TaskState::of(Some(source)));
+    let mut follower = Follower::new(&ingest, &worker, named.0, shared, Some(&resumed));
+    let hello = Hello {
+        address: worker.address(),
+        source: named.0.to_owned(),
+        block_size: 16,
+        incarnation: INCARNATION,
+        copy_mode: named.1,
+        first_sequence: None,
+        head_sequence: Some(5),
+        local_indexer: None,
+    };
+    follower.open(&hello, Arrival::default()).await.expect("it is known");
+    assert_eq!(seen(&ingest, &worker), (SourceState::Partial, Some(cursor)));
+    follower.beat(follower.stream, Heartbeat::at(Some(5))).await.expect("the index is there");
+    assert_eq!(seen(&ingest, &worker), (SourceState::Exact, Some(cursor)));
     ingest.stop().await;
 }

@@ -8,7 +8,7 @@ use crate::{
         local::Round,
         push_source::Opened,
     },
-    partitions::{IndexedSource, ResumedSource},
+    partitions::IndexedSource,
 };
 use kvasir_engine::{
     normalise::Drops,
@@ -17,7 +17,7 @@ use kvasir_engine::{
 use kvasir_proto::{
     convert::{Hello, PublishedBatch},
     types::{
-        BatchOutcome, BlockCounts, DpRank, HeldBlock, KvEvent, Reason, SourceState, SourceStatus,
+        BatchOutcome, BlockCounts, DpRank, HeldBlock, KvEvent, SourceState, SourceStatus,
         StateReason,
     },
 };
@@ -258,12 +258,13 @@ impl Follower {
     }
 
     fn status(&self) -> SourceStatus {
-        let status = self.recovery.status();
+        let (status, stated) = (self.recovery.status(), self.stated.now());
+        let torn = if self.is_torn { SourceState::CatchingUp } else { SourceState::Exact };
         SourceStatus {
-            state: status.state.max(self.stated.state),
+            state: status.state.max(stated.state).max(torn),
             applied: status.applied.filter(|_| !self.is_torn),
-            connected: status.connected && !self.stated.engine_away,
-            verified_at: status.verified_at.map(|at| at.min(self.stated.verified_at.unwrap_or(at))),
+            connected: status.connected && !stated.engine_away,
+            verified_at: status.verified_at.map(|at| at.min(stated.verified_at.unwrap_or(at))),
             reasons: self.reasons(),
             ..status
         }
@@ -271,10 +272,11 @@ impl Follower {
 
     /// Why the source is worse than exact: as it states, and contradictions that an earlier process saw.
     fn reasons(&self) -> Arc<[StateReason]> {
-        if self.stated.reasons.is_empty() {
+        let stated = &self.stated.now().reasons;
+        if stated.is_empty() {
             return Arc::clone(&self.contradictions);
         }
-        let mut reasons = self.stated.reasons.clone();
+        let mut reasons = stated.clone();
         for seen in &*self.contradictions {
             StateReason::note(&mut reasons, seen.clone());
         }
@@ -285,7 +287,7 @@ impl Follower {
     pub(super) fn date(&self, mut reasons: Vec<StateReason>) -> Vec<StateReason> {
         let now = self.ingest.origin.elapsed();
         for at in &mut reasons {
-            let known = self.stated.reasons.iter().find(|known| known.reason == at.reason);
+            let known = self.stated.now().reasons.iter().find(|known| known.reason == at.reason);
             at.since = known.map_or(now, |known| known.since);
             let counted = known.map_or(0, |known| known.count);
             self.ingest.metrics.count_reason(at.reason, at.count.saturating_sub(counted));
@@ -346,10 +348,4 @@ impl Follower {
         let worker = self.worker.address();
         tracing::info!(source = self.name, %worker, applied, "stream closed");
     }
-}
-
-/// Contradictions in the status that a source resumes from.
-pub(super) fn contradictions(resumed: &ResumedSource) -> Arc<[StateReason]> {
-    let seen = resumed.status.reasons.iter();
-    seen.filter(|at| at.reason == Reason::Contradiction).cloned().collect()
 }

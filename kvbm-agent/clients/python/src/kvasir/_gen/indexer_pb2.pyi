@@ -373,7 +373,7 @@ class SourceLearned(_message.Message):
     def __init__(self, states_keys: bool = ..., looks_ahead: bool = ..., has_extra_keys: bool = ..., splits_chunks: bool = ..., image_keys: _Optional[_Union[ImageKeys, str]] = ..., forgot_names: bool = ..., adapters: _Optional[_Iterable[_Union[AdapterNumber, _Mapping]]] = ...) -> None: ...
 
 class DumpEnd(_message.Message):
-    __slots__ = ("source_index", "source", "watermark", "records", "state", "incomplete", "copy_mode", "fingerprint", "past_incarnations", "dp_ranks", "main_group", "learned")
+    __slots__ = ("source_index", "source", "watermark", "records", "state", "incomplete", "copy_mode", "fingerprint", "past_incarnations", "dp_ranks", "main_group", "learned", "reasons")
     SOURCE_INDEX_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     WATERMARK_FIELD_NUMBER: _ClassVar[int]
@@ -386,6 +386,7 @@ class DumpEnd(_message.Message):
     DP_RANKS_FIELD_NUMBER: _ClassVar[int]
     MAIN_GROUP_FIELD_NUMBER: _ClassVar[int]
     LEARNED_FIELD_NUMBER: _ClassVar[int]
+    REASONS_FIELD_NUMBER: _ClassVar[int]
     source_index: int
     source: str
     watermark: _types_pb2.Cursor
@@ -398,7 +399,8 @@ class DumpEnd(_message.Message):
     dp_ranks: _containers.RepeatedScalarFieldContainer[int]
     main_group: int
     learned: SourceLearned
-    def __init__(self, source_index: _Optional[int] = ..., source: _Optional[str] = ..., watermark: _Optional[_Union[_types_pb2.Cursor, _Mapping]] = ..., records: _Optional[int] = ..., state: _Optional[_Union[_types_pb2.WorkerState, str]] = ..., incomplete: bool = ..., copy_mode: _Optional[_Union[_types_pb2.CopyMode, str]] = ..., fingerprint: _Optional[_Union[BatchFingerprint, _Mapping]] = ..., past_incarnations: _Optional[_Iterable[bytes]] = ..., dp_ranks: _Optional[_Iterable[int]] = ..., main_group: _Optional[int] = ..., learned: _Optional[_Union[SourceLearned, _Mapping]] = ...) -> None: ...
+    reasons: _containers.RepeatedCompositeFieldContainer[StateReason]
+    def __init__(self, source_index: _Optional[int] = ..., source: _Optional[str] = ..., watermark: _Optional[_Union[_types_pb2.Cursor, _Mapping]] = ..., records: _Optional[int] = ..., state: _Optional[_Union[_types_pb2.WorkerState, str]] = ..., incomplete: bool = ..., copy_mode: _Optional[_Union[_types_pb2.CopyMode, str]] = ..., fingerprint: _Optional[_Union[BatchFingerprint, _Mapping]] = ..., past_incarnations: _Optional[_Iterable[bytes]] = ..., dp_ranks: _Optional[_Iterable[int]] = ..., main_group: _Optional[int] = ..., learned: _Optional[_Union[SourceLearned, _Mapping]] = ..., reasons: _Optional[_Iterable[_Union[StateReason, _Mapping]]] = ...) -> None: ...
 
 class DumpWorkerResponse(_message.Message):
     __slots__ = ("chunk", "end", "meanings")
