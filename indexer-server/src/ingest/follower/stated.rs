@@ -75,9 +75,10 @@ impl LatestStated {
             }
         }
         (self.now.verified_at, self.now.engine_away) = (stated.verified_at, stated.engine_away);
-        // The first head counts: under load, the heads of later heartbeats are always ahead.
-        let earlier = self.later.take_if(|(_, later)| !later.is_better_than(&stated));
-        self.later = Some((earlier.map_or(head, |(head, _)| head), stated));
+        // One that waits is not replaced by a better one: under load, the heads of later heartbeats are always ahead.
+        if self.later.as_ref().is_none_or(|(_, later)| later.is_better_than(&stated)) {
+            self.later = Some((head, stated));
+        }
     }
 
     /// The last batch applied is this one.
@@ -120,6 +121,13 @@ mod tests {
         }
         latest.reach(Some(20));
         assert_eq!(latest.now(), &Stated::EXACT);
+        // A step on the way counts as far as it went.
+        latest.take(degraded.clone(), Some(21), Some(21));
+        latest.take(partial.clone(), Some(30), Some(21));
+        latest.take(Stated::EXACT, Some(35), Some(25));
+        latest.reach(Some(30));
+        assert_eq!(latest.now(), &partial, "it was exact only later");
+        latest.take(Stated::EXACT, Some(40), Some(40));
         // What is new of a state counts at once, what is over when the index is there.
         latest.take(degraded, Some(41), Some(41));
         latest.take(Stated::EXACT, Some(50), Some(41));
