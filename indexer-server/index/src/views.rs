@@ -105,7 +105,7 @@ impl<'a> WorkerView<'a> {
         let Some(at) = self.index.sources.get(&source) else { return Vec::new() };
         let own = at.own_reasons().map(|reason| own_reason(reason, 1, ""));
         let holders = self.holders().filter(|holder| at.feeds(holder.holder.index()));
-        own.chain(holders.filter_map(|holder| holder.contradiction_reason())).collect()
+        own.chain(holders.flat_map(|holder| holder.block_reasons())).collect()
     }
 
     /// Its sources, in order of arrival.
@@ -187,10 +187,24 @@ impl<'a> HolderView<'a> {
                 StateReason::note(&mut reasons, seen);
             }
         }
-        if let Some(seen) = self.contradiction_reason() {
+        for seen in self.block_reasons() {
             StateReason::note(&mut reasons, seen);
         }
         reasons
+    }
+
+    /// Reasons that the blocks of the rank show, whatever its sources report.
+    fn block_reasons(&self) -> impl Iterator<Item = StateReason> + use<> {
+        let parked = self.parked_blocks();
+        // No prompt matches them.
+        let unknown = || own_reason(Reason::UnknownContent, parked, "");
+        self.contradiction_reason().into_iter().chain((parked > 0).then(unknown))
+    }
+
+    /// Whether its blocks show that it is not exact, whatever its sources report.
+    #[must_use]
+    pub fn is_partial(&self) -> bool {
+        self.parked_blocks() > 0 || self.holder.is_contradicted(&self.index.trie)
     }
 
     /// Whether the rank may hold less than the index shows, for a reason that was noted.

@@ -3,8 +3,8 @@
 
 use kvasir_index::{Index, Limits, Query, QueryKey, Scratch, SharedBlocks, SourceId};
 use kvasir_proto::types::{
-    BlockName, CopyMode, KvEvent, LocalHash, SourceState, SourceStatus, StoredBlock, Tier, TierSet,
-    WorkerId,
+    BlockName, CopyMode, KvEvent, LocalHash, Reason, SourceState, SourceStatus, StoredBlock, Tier,
+    TierSet, WorkerId,
 };
 use std::cell::Cell;
 
@@ -412,4 +412,36 @@ fn a_removed_rank_ends_dumps_and_may_come_back() {
     index.name_rank(source, 5).expect("a rank");
     assert_eq!(fed_ranks(&index, &worker), [(0, 1), (3, 1)]);
     index.validate().expect("a sound index");
+}
+
+/// No prompt matches a block of which the content or the parent is not known: whoever asks is told so.
+#[test]
+fn a_rank_with_parked_blocks_is_not_exact() {
+    let mut bench = Bench::new();
+    let a = bench.worker("a", CopyMode::Set);
+    bench
+        .index
+        .set_status(a, SourceStatus { state: SourceState::Exact, ..SourceStatus::default() });
+    let names_only =
+        KvEvent::StoredNames { tier: Tier::Host, names: vec![BlockName(8), BlockName(9)] };
+    let orphan = stored(Some(7), &[(8, 80)]);
+    let seen = |bench: &Bench| {
+        let worker = bench.index.workers().next().expect("a worker");
+        let holder = worker.holders().next().expect("a rank");
+        let reasons = holder.reasons().into_iter().map(|at| (at.reason, at.count));
+        let reasons: Vec<_> = reasons.collect();
+        assert_eq!(worker.own_reasons(a).len(), reasons.len());
+        (holder.is_partial(), reasons)
+    };
+    bench.apply(a, &stored(None, &[(1, 10)]));
+    assert_eq!(seen(&bench), (false, Vec::new()));
+    bench.apply(a, &names_only);
+    assert_eq!(seen(&bench), (true, vec![(Reason::UnknownContent, 2)]));
+    bench.apply(a, &removed(&[8, 9]));
+    let gone = KvEvent::Removed { tier: Tier::Host, names: vec![BlockName(8), BlockName(9)] };
+    bench.apply(a, &gone);
+    bench.apply(a, &orphan);
+    assert_eq!(seen(&bench), (true, vec![(Reason::UnknownContent, 1)]));
+    bench.apply(a, &stored(Some(1), &[(7, 70)]));
+    assert_eq!(seen(&bench), (false, Vec::new()), "its parent came");
 }

@@ -20,6 +20,7 @@ use async_nats::{
 use futures::{StreamExt, stream::SelectAll};
 use kvasir_process::telemetry::NotReady;
 use kvasir_proto::broker::{DUPLICATES_WITHIN, EVENTS_ALL, Namespace, STREAM};
+use kvasir_proto::limits::UNANSWERED_BATCHES_MAX;
 use std::{
     ops::ControlFlow,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -40,6 +41,8 @@ pub(super) struct Reader {
     pub(super) metrics: BrokerMetrics,
 }
 
+/// Batches that may wait in the stream before its sources count as behind: as many as a direct stream may have unanswered.
+const PENDING_MAX: u64 = UNANSWERED_BATCHES_MAX as u64;
 /// After this time without a message the stream is checked.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -229,7 +232,7 @@ impl Reader {
         }
     }
 
-    /// Takes the next batch. Breaks when it was the last that there is.
+    /// Takes the next batch. Breaks if it was the last that there is, or too many follow it.
     async fn take(&mut self, message: Message, reading: &mut Reading) -> ControlFlow<()> {
         let Ok((sequence, pending, age)) = message.info().map(|info| {
             (info.stream_sequence, info.pending, age(info.published.unix_timestamp_nanos()))
@@ -241,12 +244,22 @@ impl Reader {
         let answer = self.inlet.take(&subject, payload, age).await;
         self.position.took(sequence, answer);
         self.metrics.pending.set(i64::try_from(pending).unwrap_or(i64::MAX));
-        if pending == 0 && reading.is_behind {
-            reading.is_behind = false;
-            return ControlFlow::Break(());
+        let was_behind = reading.is_behind;
+        reading.is_behind = is_behind(was_behind, pending);
+        if reading.is_behind == was_behind {
+            return ControlFlow::Continue(());
         }
-        ControlFlow::Continue(())
+        if reading.is_behind {
+            reading.last = sequence + pending;
+            tracing::info!(stream = self.stream_name(), pending, "reading does not keep up");
+        }
+        ControlFlow::Break(())
     }
+}
+
+/// Whether a stream is behind that was behind, or was not, when so many batches follow the one just taken.
+const fn is_behind(was_behind: bool, pending: u64) -> bool {
+    pending > if was_behind { 0 } else { PENDING_MAX }
 }
 
 /// How old something is that was published then, in nanoseconds since 1970; what is from the future is new.
@@ -277,5 +290,24 @@ fn stream_config(namespace: &Namespace, config: StreamConfig) -> Config {
         storage: StorageType::File,
         duplicate_window: DUPLICATES_WITHIN.min(config.age_max),
         ..Config::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_behind_until_it_is_read_to_its_end() {
+        for (was_behind, pending, expected) in [
+            (false, 0, false),
+            (false, PENDING_MAX, false),
+            (false, PENDING_MAX + 1, true),
+            (true, PENDING_MAX, true),
+            (true, 1, true),
+            (true, 0, false),
+        ] {
+            assert_eq!(is_behind(was_behind, pending), expected, "{was_behind} {pending}");
+        }
     }
 }

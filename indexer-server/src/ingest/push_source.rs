@@ -132,6 +132,8 @@ pub struct Arrival {
     pub in_order: bool,
     /// They are not the newest ones until the stream has caught up.
     pub is_behind: bool,
+    /// Batches may come before the first heartbeat, which states how far the source can be trusted.
+    pub awaits_heartbeat: bool,
 }
 
 /// What streams and the registry send to the task of a source.

@@ -323,7 +323,7 @@ mod tests {
             let worker = index.worker(&registration.worker).expect("it is fed");
             worker.sources().next().expect("a source").2.state
         };
-        let arrival = Arrival { in_order: true, is_behind: true };
+        let arrival = Arrival { in_order: true, is_behind: true, ..Arrival::default() };
         for round in 0..3 {
             let Accepted { session, .. } = ingest.open(&hello, arrival).await.expect("a stream");
             if round == 0 {

@@ -1,7 +1,7 @@
 //! Look-ahead blocks: ranks whose engine hashes each block with the token after it hold two positions for each block,
 //! which a second walk follows ([`kvasir_proto::hash::stem`]).
 
-use kvasir_index::{HolderId, Index, Match, Query, QueryKey, Scratch};
+use kvasir_index::{Index, Match, Query, QueryKey, Scratch};
 use kvasir_proto::{
     convert::{FindQuery, QueryInput},
     hash::stem,
@@ -58,14 +58,23 @@ impl Ahead {
             return None;
         }
         self.matches.clear();
-        let ahead = self.scratch.matches();
-        let mut holders: Vec<HolderId> = ahead.iter().map(|at| at.holder).collect();
-        holders.sort_unstable();
-        let is_ahead = |at: &&Match| holders.binary_search(&at.holder).is_ok();
-        self.matches.extend(found.iter().filter(|at| !is_ahead(at)));
         let positions = index_u32(self.positions.len());
-        let blocks = ahead.iter().map(|at| blocks_of(at, positions));
-        self.matches.extend(blocks.filter(|at| at.blocks > 0));
+        let blocks = self.scratch.matches().iter().map(|at| blocks_of(at, positions));
+        let least = requested.minimum_overlap.max(1);
+        let mut ahead: Vec<Match> = blocks.filter(|at| at.blocks >= least).collect();
+        ahead.sort_unstable_by_key(|at| at.holder);
+        // A rank may hold plain blocks, too: the longer match counts.
+        for at in found {
+            match ahead.binary_search_by_key(&at.holder, |at| at.holder) {
+                Ok(same) if ahead.get(same).is_some_and(|ahead| ahead.blocks >= at.blocks) => {}
+                Ok(same) => {
+                    ahead.remove(same);
+                    self.matches.push(*at);
+                }
+                Err(_) => self.matches.push(*at),
+            }
+        }
+        self.matches.append(&mut ahead);
         self.matches.sort_by_cached_key(|at| {
             let holder = index.holder(at.holder);
             (Reverse(at.blocks), holder.map(|at| (at.worker().clone(), at.rank())))
@@ -81,8 +90,7 @@ fn index_u32(length: usize) -> u32 {
 /// Blocks of which a rank holds these leading positions of so many. Of the last block the stem is enough, if it is the
 /// last position. Exact where all are in one tier.
 fn blocks_of(held: &Match, positions: u32) -> Match {
-    let ends_with_stem = held.blocks == positions && positions % 2 == 1;
-    let half = |count: u32| if ends_with_stem { count.div_ceil(2) } else { count / 2 };
+    let half = |count: u32| if count == positions { count.div_ceil(2) } else { count / 2 };
     let blocks = half(held.blocks);
     let by_tier = held.by_tier.map(|count| half(count).min(blocks));
     let mut left = blocks;
@@ -97,6 +105,7 @@ fn blocks_of(held: &Match, positions: u32) -> Match {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kvasir_index::HolderId;
     use kvasir_proto::hash::leaf;
     use kvasir_proto::types::{
         BlockName, CopyMode, KvEvent, PartitionKey, StoredBlock, TierSet, WorkerId,
@@ -114,6 +123,16 @@ mod tests {
     }
 
     fn ask(index: &Index, blocks: u64, next_tokens: Option<Vec<u32>>) -> (Vec<u32>, bool) {
+        ask_beside(index, blocks, next_tokens, &[])
+    }
+
+    /// Asks where the first walk has found this.
+    fn ask_beside(
+        index: &Index,
+        blocks: u64,
+        next_tokens: Option<Vec<u32>>,
+        found: &[Match],
+    ) -> (Vec<u32>, bool) {
         let locals: Vec<LocalHash> = (1..=blocks).map(LocalHash).collect();
         let query = FindQuery {
             partition: PartitionKey::new("m", "").expect("a short name"),
@@ -136,9 +155,23 @@ mod tests {
         };
         let mut ahead = Ahead::default();
         ahead.begin();
-        let found = ahead.add(index, (&query, 4), requested, &[], || true).expect("wanted");
+        let found = ahead.add(index, (&query, 4), requested, found, || true).expect("wanted");
         let found = found.iter().map(|at| at.blocks).collect();
         (found, ahead.is_lacking())
+    }
+
+    fn some_holder(index: &Index) -> HolderId {
+        let first = [stem(LocalHash(1))];
+        let query = Query {
+            key: QueryKey::Locals(&first),
+            tiers: TierSet::ALL,
+            workers: None,
+            minimum_overlap: 1,
+            shared: None,
+        };
+        let mut scratch = Scratch::default();
+        index.find(query, &mut scratch);
+        scratch.matches().first().expect("a rank").holder
     }
 
     #[test]
@@ -155,5 +188,31 @@ mod tests {
         assert_eq!(ask(&index, 3, Some(vec![7, 8])), (vec![3], false));
         assert_eq!(ask(&index, 1, None), (vec![1], false));
         assert_eq!(ask(&index, 3, None), (vec![0; 0], true));
+        // A rank is listed if the first walk lists it, with the longer match.
+        let holder = some_holder(&index);
+        let found = |blocks| Match {
+            holder,
+            blocks,
+            by_tier: [blocks, 0, 0],
+            by_best_tier: [blocks, 0, 0],
+            pool_blocks: 0,
+        };
+        let asked = |next, plain| ask_beside(&index, 3, Some(next), &[found(plain)]).0;
+        assert_eq!(asked(vec![1, 8, 9], 0), [0]);
+        assert_eq!(asked(vec![7, 1, 9], 0), [1]);
+        assert_eq!(asked(vec![7, 1, 9], 2), [2], "it holds plain blocks, too");
+    }
+
+    #[test]
+    fn blocks_in_a_tier_are_pairs_of_positions() {
+        let mut index = Index::default();
+        let worker = WorkerId::new("w").expect("a name");
+        let source = index.add_source(&worker, "s", 0, CopyMode::Counted).expect("a source");
+        index.apply(source, 0, &chain(100, &[7, 8, 9])).expect("stored");
+        let holder = some_holder(&index);
+        let (by_tier, by_best_tier) = ([5, 3, 0], [5, 0, 0]);
+        let held = Match { holder, blocks: 5, by_tier, by_best_tier, pool_blocks: 0 };
+        assert_eq!(blocks_of(&held, 5).by_tier, [3, 1, 0]);
+        assert_eq!(blocks_of(&held, 6).by_tier, [2, 1, 0]);
     }
 }

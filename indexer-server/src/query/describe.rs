@@ -1,5 +1,5 @@
 use crate::partitions::{Origin, Partition};
-use kvasir_proto::types::{DpRank, Reason, SourceState, SourceStatus, StateReason, WorkerId};
+use kvasir_proto::types::{DpRank, SourceState, SourceStatus, StateReason, WorkerId};
 use std::time::Duration;
 
 /// One rank of a worker.
@@ -53,13 +53,13 @@ pub fn describe(partition: &Partition, worker: &WorkerId, origin: Origin) -> Wor
     let now = origin.elapsed();
     let sources = worker.sources().map(|(id, name, status)| {
         let own = worker.own_reasons(id);
-        let is_contradicted = own.iter().any(|seen| seen.reason == Reason::Contradiction);
+        let is_partial = !own.is_empty();
         let reasons = status.all_reasons().into_iter().chain(own).map(|seen| {
             let is_known = seen.since > Duration::ZERO;
             let age = is_known.then(|| now.saturating_sub(seen.since));
             (seen, age)
         });
-        let worst = if is_contradicted { SourceState::Partial } else { SourceState::Exact };
+        let worst = if is_partial { SourceState::Partial } else { SourceState::Exact };
         SourceView {
             name: name.to_owned(),
             reasons: reasons.collect(),

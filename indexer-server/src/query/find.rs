@@ -221,9 +221,8 @@ fn confirmed_by(
     (now, explain): (Duration, bool),
 ) -> WorkerMatch {
     let nothing = nothing_held(key, holder.worst_source(), now);
-    let is_contradicted = holder.contradiction().is_some();
     let state =
-        if is_contradicted { nothing.state.max(SourceState::Partial) } else { nothing.state };
+        if holder.is_partial() { nothing.state.max(SourceState::Partial) } else { nothing.state };
     let reasons = if explain { holder.reasons() } else { Vec::new() };
     let reasons = reasons.into_iter().map(|seen| {
         let is_known = seen.since > Duration::ZERO;

@@ -3,10 +3,12 @@ use super::{EnginePool, RelayConfig, RelayError};
 use futures::FutureExt;
 use kvasir_engine::expiry::Expired;
 use kvasir_engine::link::{self, Common, LinkConfig, Resume, SourceCommand};
-use kvasir_engine::normalise::Drops;
-use kvasir_feed::disk::{SourceKind, SourcePosition};
+use kvasir_engine::normalise::{DropKind, Drops};
+use kvasir_feed::disk::{Flaws, SourceKind, SourcePosition};
 use kvasir_feed::hub::{Hub, Inlet};
-use kvasir_proto::types::{BatchOutcome, DpRank, KvEvent, Reason, SourceStatus, StateReason};
+use kvasir_proto::types::{
+    BatchOutcome, Direction, DpRank, KvEvent, Reason, SourceStatus, StateReason,
+};
 use std::mem;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -135,7 +137,9 @@ impl HubSink {
             } => {
                 // Before the position: what is published twice is the same.
                 self.publish_in_pool(rank, pool_events, &events);
-                let position = SourcePosition { cursor, learned, names };
+                // In the same write as the batch: a process that is killed after it does not note them any more.
+                let flaws = flaws_of(&reasons, &drops);
+                let position = SourcePosition { cursor, learned, names, flaws };
                 self.apply(position, (rank, events), &drops);
                 // A clear in the batch ends earlier reasons, not these.
                 self.note_reasons(reasons);
@@ -245,6 +249,16 @@ impl HubSink {
             self.inlet.count_refused(operations as u64, &error);
             tracing::debug!(%error, source = self.inlet.name(), rank, "a batch is not taken");
         }
+    }
+}
+
+/// What the agent's stream does not show of a batch with these reasons and drops.
+fn flaws_of(reasons: &[(Reason, u64, String)], drops: &Drops) -> Flaws {
+    let any = |direction| reasons.iter().any(|(reason, ..)| reason.direction() == direction);
+    Flaws {
+        has_lost: any(Direction::MayBeHigh),
+        lacks_blocks: any(Direction::MayBeLow)
+            || drops.iter().any(|(reason, _)| reason.kind() == DropKind::Rejected),
     }
 }
 

@@ -116,3 +116,13 @@ fn a_name_means_what_the_worker_or_the_pool_has_under_it() {
     apply(&mut sink, vec![stored(Some(3), &[7, 8], Tier::Device)], vec![by_name(&[8, 7])]);
     assert_eq!(held(&pool, &[7, 8]), [(7, Some(3), 107), (8, Some(7), 108)]);
 }
+
+#[test]
+fn reasons_are_flaws_of_the_batch() {
+    let flaws = |reason| flaws_of(&[(reason, 1, String::new())], &Drops::default());
+    let lost = Flaws { has_lost: true, lacks_blocks: false };
+    let lacks = Flaws { has_lost: false, lacks_blocks: true };
+    assert_eq!(flaws(Reason::Contradiction), lost);
+    assert_eq!(flaws(Reason::UnknownMedium), lacks);
+    assert_eq!(flaws_of(&[], &Drops::default()), Flaws::default());
+}

@@ -59,7 +59,7 @@ reasons! {
     GroupKind = 7 "group_kind", MayBeLow;
     /// Objects of a store whose keys contain no block hash.
     UnnamedObject = 8 "unnamed_object", MayBeLow;
-    /// Connector blocks of which neither the content nor the position is known.
+    /// Blocks of which the content or the position in a prompt is not known.
     UnknownContent = 9 "unknown_content", MayBeLow;
     /// A named adapter got another number: what the old number held was dropped.
     RenumberedAdapter = 10 "renumbered_adapter", MayBeLow;

@@ -243,8 +243,7 @@ impl Subject {
     /// What answers state of a rank. None before a batch has named the rank.
     pub fn standing(&self, rank: DpRank) -> Option<Standing> {
         let holder = self.holder(rank)?;
-        let is_contradicted = holder.contradiction().is_some();
-        let least = if is_contradicted { SourceState::Partial } else { SourceState::Exact };
+        let least = if holder.is_partial() { SourceState::Partial } else { SourceState::Exact };
         Some(Standing {
             state: holder.status().state.max(least),
             may_be_high: holder.may_be_high(),

@@ -3,7 +3,7 @@
 use crate::checkpoint::{BLOCK_SIZE, MODEL, anywhere, chain, publisher};
 use crate::folder;
 use anyhow::{Context, Result, bail, ensure};
-use kvasir_feed::disk::{self, DiskConfig, Restored};
+use kvasir_feed::disk::{self, DiskConfig, Flaws, Restored};
 use kvasir_feed::journal::{DumpStep, JournalConfig};
 use kvasir_proto::convert::WorkerAddress;
 use kvasir_proto::types::{CopyMode, Incarnation, KvEvent, PartitionKey, WorkerId};
@@ -185,7 +185,8 @@ fn describe(Restored { mut journal, sources }: Restored) -> Result<String> {
         let name = source.name.split("://").next().unwrap_or_default();
         writeln!(text, "source {name} {:?} {:?}", source.kind, source.copy_mode)?;
         writeln!(text, " {:?}", source.cursor)?;
-        writeln!(text, " lost {}, lacks {}", source.has_lost, source.lacks_blocks)?;
+        let Flaws { has_lost, lacks_blocks } = source.flaws;
+        writeln!(text, " lost {has_lost}, lacks {lacks_blocks}")?;
         writeln!(text, " past {:?}, ranks {:?}", source.past, source.ranks)?;
     }
     let dump = journal.begin_dump(None)?;

@@ -45,6 +45,8 @@ pub(super) struct Audit {
     /// The newest batch that a heartbeat named, and the agent's digest after it, until compared.
     announced: Option<(Option<u64>, u64)>,
     stage: Stage,
+    /// Whether the index was seen to differ, and was neither repaired nor seen to be the same since.
+    differs: bool,
     /// Batches that wait until it is over.
     held: VecDeque<HeldBack>,
     held_operations: usize,
@@ -97,6 +99,16 @@ impl Audit {
     /// Whether heartbeats bring digests, so that the index is to keep its own.
     pub(super) const fn is_wanted(&self) -> bool {
         self.is_wanted
+    }
+
+    /// Whether the index is known to differ from the source.
+    pub(super) const fn differs(&self) -> bool {
+        self.differs
+    }
+
+    /// Notes whether the index differs from the source.
+    pub(super) const fn note(&mut self, differs: bool) {
+        self.differs = differs;
     }
 
     /// Whether batches are to be held back.

@@ -14,7 +14,7 @@ use kvasir_proto::digest::{RankDigest, block_digest, digest_bucket};
 use kvasir_proto::limits::WORKER_RANKS_MAX;
 use kvasir_proto::pb;
 use kvasir_proto::types::{
-    BlockName, CopyMode, HeldBlock, Incarnation, KvEvent, LocalHash, StoredBlock, Tier,
+    BlockName, CopyMode, HeldBlock, Incarnation, KvEvent, LocalHash, SourceState, StoredBlock, Tier,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -153,12 +153,17 @@ impl Scene {
         self.ingest.metrics.audits.get_or_create(&AuditLabels { outcome }).get()
     }
 
-    /// Its source in the index.
-    fn source(&self) -> SourceId {
+    /// Its source in the index, and the state of it.
+    fn shown(&self) -> (SourceId, SourceState) {
         let partition = self.ingest.partitions.list().remove(0);
         let index = partition.shard_of(&self.registration.worker).read();
         let worker = index.worker(&self.registration.worker).expect("it has published something");
-        worker.sources().next().expect("a source").0
+        let (source, _, status) = worker.sources().next().expect("a source");
+        (source, status.state)
+    }
+
+    fn state(&self) -> SourceState {
+        self.shown().1
     }
 
     /// Nothing more was asked.
@@ -212,6 +217,7 @@ async fn a_heartbeat_during_an_audit_is_no_gap() {
     send_digests(&answers, &theirs, 0);
     let (buckets, answers) = scene.dump_asked().await;
     assert_eq!(buckets, [(0, vec![digest_bucket(digest_of(9))])].into());
+    assert_eq!(scene.state(), SourceState::Gap, "it differs until it is repaired");
     send_blocks(&answers, &[9], 0);
     let answer = held_back.wait().await.expect("it is taken");
     assert!(matches!(answer, BatchAnswer::Acked { duplicate: false, .. }), "{answer:?}");
@@ -219,6 +225,7 @@ async fn a_heartbeat_during_an_audit_is_no_gap() {
     assert_eq!(scene.audits("same").await, 1);
     assert_eq!((scene.audits("repaired").await, scene.audits("abandoned").await), (1, 0));
     assert_eq!(scene.ingest.metrics.repaired_blocks.get(), 1);
+    assert_eq!(scene.state(), SourceState::Exact);
     scene.end().await;
 }
 
@@ -239,6 +246,9 @@ async fn an_answer_of_too_many_ranks_is_not_read_on() {
     drop(answers.try_send(DigestsPart::End { watermark: Some(0) }));
     held_back.wait().await.expect("it goes on without");
     assert_eq!((scene.audits("abandoned").await, scene.audits("dumped").await), (1, 0));
+    assert_eq!(scene.state(), SourceState::Gap, "it differs still");
+    scene.beat(1, Some(digests(&[1, 2]).total(0))).await;
+    assert_eq!((scene.audits("same").await, scene.state()), (1, SourceState::Exact));
     scene.end().await;
 }
 
@@ -250,7 +260,7 @@ async fn digests_that_are_not_of_what_is_held_are_read_again() {
     scene.apply(stored(0, &truth)).await;
     scene.beat(0, Some(digests(&truth).total(0))).await;
     assert_eq!(scene.audits("same").await, 1);
-    let (source, partition) = (scene.source(), scene.ingest.partitions.list().remove(0));
+    let (source, partition) = (scene.shown().0, scene.ingest.partitions.list().remove(0));
     let wrong = [(0, digests(&[2, 3]))];
     let shard = partition.shard_of(&scene.registration.worker);
     let change = move |index: &mut kvasir_index::Index| {
@@ -286,7 +296,7 @@ async fn a_sum_that_is_not_of_its_buckets_costs_an_audit() {
         let answers = scene.digests_asked().await;
         send_digests(&answers, &[1], round - 1);
         scene.apply(stored(round, &[])).await;
-        assert_eq!(scene.audits("abandoned").await, round);
+        assert_eq!((scene.audits("abandoned").await, scene.state()), (round, SourceState::Exact));
         scene.beat(round, Some(digests(&[1]).total(0))).await;
         assert_eq!(scene.audits("same").await, round);
     }

@@ -261,7 +261,7 @@ impl Follower {
     }
 
     async fn open(&mut self, hello: &Hello, arrival: Arrival) -> Result<Opened, IngestError> {
-        let Arrival { in_order, is_behind } = arrival;
+        let Arrival { in_order, is_behind, awaits_heartbeat } = arrival;
         let incarnation = hello.incarnation;
         let now = self.ingest.origin.elapsed();
         let source_name = || self.name.clone();
@@ -285,18 +285,16 @@ impl Follower {
         if let Some(target) = &self.ask_target {
             self.ingest.turns.mark_reachable(&target.agent);
         }
-        if self.shared.is_input_paused() {
-            // This stream may arrive before the command that ends the pause.
-            self.shared.set_input_paused(false);
-            self.input(Input::Disconnected).await?;
-        }
-        if is_behind {
-            // First: once connected, the source would be exact for a moment.
-            self.input(Input::Behind).await?;
-        }
+        // This stream may arrive before the command that ends a pause.
+        self.shared.set_input_paused(false);
+        // First: once connected, a source that is behind would be exact for a moment. An earlier stream may have been behind, too.
+        self.input(if is_behind { Input::Behind } else { Input::Disconnected }).await?;
         self.copy_mode = hello.copy_mode;
         if !is_present {
             self.stated = LatestStated::default();
+        }
+        if awaits_heartbeat {
+            self.stated.await_heartbeat();
         }
         self.fence.cancel();
         self.fence = CancellationToken::new();

@@ -34,7 +34,12 @@ impl Follower {
             compared = self.compare_once(digest).await?;
         }
         match compared {
-            Compared::Same => self.ingest.metrics.count_audit("same"),
+            Compared::Same => {
+                self.ingest.metrics.count_audit("same");
+                self.note_difference(false).await?;
+            }
+            // It cannot be repaired piece by piece any more.
+            Compared::Unaudited if self.audit.differs() => self.input(Input::LacksBlocks).await?,
             Compared::Unaudited | Compared::Unread => {}
             Compared::Differs => {
                 tracing::warn!(
@@ -43,10 +48,17 @@ impl Follower {
                     "the index differs from the agent: it is repaired"
                 );
                 self.ingest.metrics.count_audit("differs");
+                self.note_difference(true).await?;
                 self.ask_audit(Question::Digests, Answer::Digests(BTreeMap::new())).await?;
             }
         }
         Ok(())
+    }
+
+    /// Notes and shows whether the index differs: until it is repaired, the source is not exact.
+    async fn note_difference(&mut self, differs: bool) -> Result<(), IngestError> {
+        self.audit.note(differs);
+        self.show().await
     }
 
     async fn compare_once(&mut self, digest: u64) -> Result<Compared, IngestError> {
@@ -98,6 +110,7 @@ impl Follower {
         if count == 0 {
             // Only the sum differs: the digests are wrong, not the blocks.
             self.forget_digests().await?;
+            self.note_difference(false).await?;
             return self.end_audit("abandoned").await;
         }
         if count > BUCKETS_MAX {
@@ -182,6 +195,7 @@ impl Follower {
             self.forget_digests().await?;
         }
         self.ingest.metrics.repaired_blocks.inc_by(count as u64);
+        self.note_difference(false).await?;
         self.end_audit("repaired").await
     }
 }

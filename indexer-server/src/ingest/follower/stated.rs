@@ -41,11 +41,13 @@ pub(super) struct LatestStated {
     now: Stated,
     /// The number of a batch, and what counts once it is applied.
     later: Option<(u64, Stated)>,
+    /// Whether a heartbeat has come.
+    is_stated: bool,
 }
 
 impl Default for LatestStated {
     fn default() -> Self {
-        Self { now: Stated::EXACT, later: None }
+        Self { now: Stated::EXACT, later: None, is_stated: false }
     }
 }
 
@@ -53,7 +55,15 @@ impl LatestStated {
     /// What a source stated before it resumes: it lasts until its next heartbeat.
     pub(super) fn of(resumed: &ResumedSource) -> Self {
         let stated = resumed.status.reasons.iter().filter(|at| at.reason != Reason::Contradiction);
-        Self { now: Stated { reasons: stated.cloned().collect(), ..Stated::EXACT }, later: None }
+        let now = Stated { reasons: stated.cloned().collect(), ..Stated::EXACT };
+        Self { now, later: None, is_stated: false }
+    }
+
+    /// The source is not exact before its first heartbeat.
+    pub(super) fn await_heartbeat(&mut self) {
+        if !self.is_stated {
+            self.now.state = self.now.state.max(SourceState::CatchingUp);
+        }
     }
 
     pub(super) const fn now(&self) -> &Stated {
@@ -63,8 +73,9 @@ impl LatestStated {
     /// Takes what a heartbeat states, with the newest batch that it names and the last one applied.
     pub(super) fn take(&mut self, stated: Stated, head: Option<u64>, applied: Option<u64>) {
         let ahead = head.filter(|head| applied.is_none_or(|applied| applied < *head));
+        self.is_stated = true;
         let Some(head) = ahead.filter(|_| stated.is_better_than(&self.now)) else {
-            *self = Self { now: stated, later: None };
+            *self = Self { now: stated, later: None, is_stated: true };
             return;
         };
         self.now.state = self.now.state.max(stated.state);

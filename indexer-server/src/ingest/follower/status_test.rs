@@ -42,6 +42,25 @@ fn seen(ingest: &Ingest, worker: &Worker) -> (SourceState, Option<Cursor>) {
     (status.state, status.applied)
 }
 
+fn hello(worker: &Worker, incarnation: Incarnation) -> Hello {
+    Hello {
+        address: worker.address(),
+        source: "s".to_owned(),
+        block_size: 16,
+        incarnation,
+        copy_mode: CopyMode::Set,
+        first_sequence: None,
+        head_sequence: Some(5),
+        local_indexer: None,
+    }
+}
+
+fn stored(sequence: u64) -> PublishedBatch {
+    let block = StoredBlock { name: BlockName(1), local: LocalHash(1) };
+    let stored = KvEvent::Stored { parent: None, tier: Tier::Device, blocks: vec![block] };
+    PublishedBatch { sequence, rank: 0, events: vec![stored] }
+}
+
 /// A checkpoint between the two would have a cursor without the blocks up to it: after a restart, nobody would send them
 /// again.
 #[tokio::test]
@@ -55,9 +74,7 @@ async fn a_batch_is_in_the_status_once_its_blocks_are_in_the_index() {
         in_order: false,
     };
     follower.input(hello).await.expect("the index is there");
-    let block = StoredBlock { name: BlockName(1), local: LocalHash(1) };
-    let stored = KvEvent::Stored { parent: None, tier: Tier::Device, blocks: vec![block] };
-    let batch = PublishedBatch { sequence: 0, rank: 0, events: vec![stored] };
+    let batch = stored(0);
     let live = Input::Live {
         incarnation: INCARNATION,
         batch: Numbered { sequence: 0, item: HeldBatch(batch) },
@@ -95,19 +112,45 @@ async fn what_a_source_stated_before_a_restart_lasts_until_its_next_heartbeat() 
     };
     let shared = Arc::new(TaskState::of(Some(source)));
     let mut follower = Follower::new(&ingest, &worker, named.0, shared, Some(&resumed));
-    let hello = Hello {
-        address: worker.address(),
-        source: named.0.to_owned(),
-        block_size: 16,
-        incarnation: INCARNATION,
-        copy_mode: named.1,
-        first_sequence: None,
-        head_sequence: Some(5),
-        local_indexer: None,
-    };
+    let hello = hello(&worker, INCARNATION);
     follower.open(&hello, Arrival::default()).await.expect("it is known");
     assert_eq!(seen(&ingest, &worker), (SourceState::Partial, Some(cursor)));
     follower.beat(follower.stream, Heartbeat::at(Some(5))).await.expect("the index is there");
     assert_eq!(seen(&ingest, &worker), (SourceState::Exact, Some(cursor)));
+    ingest.stop().await;
+}
+
+/// Over a broker, batches may overtake the first heartbeat of an agent.
+#[tokio::test]
+async fn a_source_over_a_broker_is_not_exact_before_its_first_heartbeat() {
+    let (ingest, worker) = fleet().await;
+    let mut follower = Follower::new(&ingest, &worker, "s", Arc::new(TaskState::of(None)), None);
+    let arrival = Arrival { awaits_heartbeat: true, ..Arrival::default() };
+    for incarnation in [INCARNATION, Incarnation(2)] {
+        follower.open(&hello(&worker, incarnation), arrival).await.expect("it is admitted");
+        follower.follow(follower.stream, stored(5), None).await.expect("the index is there");
+        let cursor = Some(Cursor { incarnation, sequence: 5, fingerprint: None });
+        assert_eq!(seen(&ingest, &worker), (SourceState::CatchingUp, cursor));
+        follower.beat(follower.stream, Heartbeat::at(Some(5))).await.expect("the index is there");
+        assert_eq!(seen(&ingest, &worker), (SourceState::Exact, cursor));
+        // A stream of the same incarnation changes nothing.
+        follower.open(&hello(&worker, incarnation), arrival).await.expect("it is known");
+        assert_eq!(seen(&ingest, &worker), (SourceState::Exact, cursor));
+    }
+    ingest.stop().await;
+}
+
+#[tokio::test]
+async fn a_direct_stream_after_a_log_that_was_behind_is_live() {
+    let (ingest, worker) = fleet().await;
+    let mut follower = Follower::new(&ingest, &worker, "s", Arc::new(TaskState::of(None)), None);
+    let log = Arrival { is_behind: true, ..Arrival::default() };
+    for (arrival, state) in
+        [(log, SourceState::CatchingUp), (Arrival::default(), SourceState::Exact)]
+    {
+        follower.open(&hello(&worker, INCARNATION), arrival).await.expect("it is admitted");
+        follower.follow(follower.stream, stored(5), None).await.expect("the index is there");
+        assert_eq!(seen(&ingest, &worker).0, state);
+    }
     ingest.stop().await;
 }

@@ -163,6 +163,7 @@ impl Follower {
 
     async fn finish_dump(&mut self) -> Result<(), IngestError> {
         self.is_torn = false;
+        self.audit.note(false);
         let Some(source) = self.shared.source() else { return Ok(()) };
         let writer = &self.ingest.writer;
         writer.drop_suspects(&source).await?;
@@ -225,6 +226,7 @@ impl Follower {
 
     pub(super) async fn drop_source(&mut self) -> Result<(), IngestError> {
         self.is_torn = false;
+        self.audit.note(false);
         self.contradictions = Arc::default();
         if let Some(source) = self.shared.source() {
             self.ingest.writer.remove_source(source).await?;
@@ -260,8 +262,9 @@ impl Follower {
     fn status(&self) -> SourceStatus {
         let (status, stated) = (self.recovery.status(), self.stated.now());
         let torn = if self.is_torn { SourceState::CatchingUp } else { SourceState::Exact };
+        let differs = if self.audit.differs() { SourceState::Gap } else { SourceState::Exact };
         SourceStatus {
-            state: status.state.max(stated.state).max(torn),
+            state: status.state.max(stated.state).max(torn).max(differs),
             applied: status.applied.filter(|_| !self.is_torn),
             connected: status.connected && !stated.engine_away,
             verified_at: status.verified_at.map(|at| at.min(stated.verified_at.unwrap_or(at))),

@@ -26,8 +26,8 @@ pub use error::DiskError;
 pub use figures::{DiskFigures, DiskStatus};
 pub use opened::{OpenedWith, Restored};
 pub use persisted::{
-    DiskChange, HoldingsChange, NamesChange, PersistedHoldings, PersistedNames, PersistedSource,
-    PersistedSources, SourceChange, SourceKind, SourcePosition,
+    DiskChange, Flaws, HoldingsChange, NamesChange, PersistedHoldings, PersistedNames,
+    PersistedSource, PersistedSources, SourceChange, SourceKind, SourcePosition,
 };
 pub use store::{CompleteImage, Disk, leave, open};
 pub use verdict::{NewIncarnation, Verdict};

@@ -23,11 +23,33 @@ pub struct SourcePosition {
     pub learned: Arc<Learned>,
     /// New meanings of names, in order.
     pub names: Vec<NameChange>,
+    /// What of the batch the agent's stream does not show.
+    pub flaws: Flaws,
 }
 
 impl From<Cursor> for SourcePosition {
     fn from(cursor: Cursor) -> Self {
-        Self { cursor, learned: Arc::default(), names: Vec::new() }
+        Self { cursor, learned: Arc::default(), names: Vec::new(), flaws: Flaws::default() }
+    }
+}
+
+/// What an agent's stream does not show of a source. Each lasts until a clear of all that the source holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Flaws {
+    /// The source may hold less than the stream shows: events of this incarnation were lost for good, or are in doubt.
+    pub has_lost: bool,
+    /// The source may hold more than the stream shows: blocks were not taken.
+    pub lacks_blocks: bool,
+}
+
+impl Flaws {
+    /// Both together.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            has_lost: self.has_lost || other.has_lost,
+            lacks_blocks: self.lacks_blocks || other.lacks_blocks,
+        }
     }
 }
 
@@ -42,10 +64,8 @@ pub struct PersistedSource {
     pub copy_mode: CopyMode,
     /// Its last batch that was taken.
     pub cursor: Cursor,
-    /// Whether events of this incarnation were lost for good.
-    pub has_lost: bool,
-    /// Whether blocks of it were not taken.
-    pub lacks_blocks: bool,
+    /// What the agent's stream does not show of it.
+    pub flaws: Flaws,
     /// Incarnations that were over, the latest last, at most
     /// [`TOLD_PAST_INCARNATIONS_MAX`](kvasir_proto::limits::TOLD_PAST_INCARNATIONS_MAX).
     pub past: Vec<Incarnation>,

@@ -4,8 +4,8 @@ use super::sources::Sources;
 use super::waiting::Waiting;
 use super::{HubConfig, HubError, SourceCounts, SourceReport};
 use crate::disk::{
-    DiskChange, HoldingsChange, NamesChange, NewIncarnation, PersistedSource, PersistedSources,
-    SourceChange, SourceKind, SourcePosition, Verdict,
+    DiskChange, Flaws, HoldingsChange, NamesChange, NewIncarnation, PersistedSource,
+    PersistedSources, SourceChange, SourceKind, SourcePosition, Verdict,
 };
 use crate::feed::Feed;
 use crate::journal::AppendError;
@@ -407,20 +407,19 @@ impl Inlet {
         if let Ok(counts) = sources.counts(self.key) {
             let (before, doubtful_before) = (counts.not_taken(), counts.doubtful);
             change(counts);
-            let (not_taken, is_doubted) = (counts.not_taken(), counts.doubtful > doubtful_before);
-            if is_doubted {
-                sources.doubt(self.key);
-                self.hub.feed.set_state(sources.feed_state());
-                self.hub.write(sources.change(self.key));
+            let flaws = Flaws {
+                has_lost: counts.doubtful > doubtful_before,
+                lacks_blocks: counts.not_taken() > before,
+            };
+            if flaws == Flaws::default() {
+                return;
             }
-            if not_taken > before {
-                if let Some(problem) = sources.lacking(self.key, block_size).filter(|_| !known) {
-                    tracing::warn!(source = self.name, problem, "blocks are not taken");
-                }
-                sources.lack(self.key);
-                self.hub.feed.set_state(sources.feed_state());
-                self.hub.write(sources.change(self.key));
+            if let Some(problem) = sources.lacking(self.key, block_size).filter(|_| !known) {
+                tracing::warn!(source = self.name, problem, "blocks are not taken");
             }
+            sources.add_flaws(self.key, flaws);
+            self.hub.feed.set_state(sources.feed_state());
+            self.hub.write(sources.change(self.key));
         }
     }
 

@@ -1,8 +1,9 @@
 //! What is on disk of a source, and whether its engine survived: pure.
 
-use crate::disk::{PersistedSource, SourceChange, SourceKind, SourcePosition};
+use crate::disk::{Flaws, PersistedSource, SourceChange, SourceKind, SourcePosition};
 use kvasir_proto::limits::TOLD_PAST_INCARNATIONS_MAX;
 use kvasir_proto::types::{CopyMode, DpRank, Incarnation, SourceState};
+use std::mem;
 use std::sync::Arc;
 
 /// One source's part of the journal on disk.
@@ -13,6 +14,8 @@ pub(super) struct Persisted {
     copy_mode: CopyMode,
     /// Its position; none before its first batch.
     at: Option<PersistedSource>,
+    /// Flaws from before its first batch that was taken.
+    early: Flaws,
     /// Incarnations that are over, the latest last.
     past: Vec<Incarnation>,
     /// Its blocks were dropped, and no batch was taken since.
@@ -24,14 +27,15 @@ pub(super) struct Persisted {
 impl Persisted {
     pub(super) fn new(name: &str, kind: SourceKind, copy_mode: CopyMode) -> Self {
         let name = name.to_owned();
-        let past = Vec::new();
-        Self { name, kind, copy_mode, at: None, past, is_emptied: false, is_pending: false }
+        let (early, past) = (Flaws::default(), Vec::new());
+        Self { name, kind, copy_mode, at: None, early, past, is_emptied: false, is_pending: false }
     }
 
     /// A source that is on disk.
     pub(super) fn of(source: PersistedSource) -> Self {
         let PersistedSource { name, kind, copy_mode, past, .. } = source.clone();
-        Self { name, kind, copy_mode, at: Some(source), past, is_emptied: false, is_pending: true }
+        let (at, early) = (Some(source), Flaws::default());
+        Self { name, kind, copy_mode, at, early, past, is_emptied: false, is_pending: true }
     }
 
     /// Its position, if its engine was not received yet.
@@ -41,12 +45,12 @@ impl Persisted {
 
     /// Its engine was received. Returns whether that is news.
     pub(super) const fn confirm(&mut self) -> bool {
-        std::mem::replace(&mut self.is_pending, false)
+        mem::replace(&mut self.is_pending, false)
     }
 
     /// A batch is taken, which has a clear or has none.
     pub(super) fn take(&mut self, rank: DpRank, is_cleared: bool, position: &SourcePosition) {
-        let SourcePosition { cursor, ref learned, .. } = *position;
+        let SourcePosition { cursor, ref learned, flaws, .. } = *position;
         self.is_emptied = false;
         let (name, copy_mode) = (&self.name, self.copy_mode);
         let at = self.at.get_or_insert_with(|| PersistedSource {
@@ -54,8 +58,7 @@ impl Persisted {
             kind: self.kind,
             copy_mode,
             cursor,
-            has_lost: false,
-            lacks_blocks: false,
+            flaws: mem::take(&mut self.early),
             past: self.past.clone(),
             learned: Arc::clone(learned),
             ranks: Vec::new(),
@@ -67,12 +70,15 @@ impl Persisted {
         }
         // A clear is of one rank: what others may lack is not known.
         if is_cleared && at.ranks == [rank] {
-            (at.has_lost, at.lacks_blocks) = (false, false);
+            at.flaws = Flaws::default();
         }
+        // A clear in the batch ends earlier flaws, not its own.
+        at.flaws = at.flaws.and(flaws);
     }
 
     /// Its incarnation is over.
     pub(super) fn end(&mut self) {
+        self.early = Flaws::default();
         let Some(at) = self.at.take() else { return };
         let incarnation = at.cursor.incarnation;
         self.past.retain(|past| *past != incarnation);
@@ -84,25 +90,15 @@ impl Persisted {
     }
 
     /// Events of its incarnation were lost for good.
-    pub(super) const fn lose(&mut self) {
+    pub(super) fn lose(&mut self) {
         self.is_emptied = true;
-        if let Some(at) = &mut self.at {
-            at.has_lost = true;
-        }
+        self.add(Flaws { has_lost: true, ..Flaws::default() });
     }
 
-    /// It may hold less than was published.
-    pub(super) const fn doubt(&mut self) {
-        if let Some(at) = &mut self.at {
-            at.has_lost = true;
-        }
-    }
-
-    /// Blocks of it were not taken.
-    pub(super) const fn lack(&mut self) {
-        if let Some(at) = &mut self.at {
-            at.lacks_blocks = true;
-        }
+    /// Notes what the agent's stream does not show.
+    pub(super) fn add(&mut self, flaws: Flaws) {
+        let present = self.at.as_mut().map_or(&mut self.early, |at| &mut at.flaws);
+        *present = present.and(flaws);
     }
 
     pub(super) const fn set_copy_mode(&mut self, copy_mode: CopyMode) {
@@ -114,8 +110,8 @@ impl Persisted {
         let Some(at) = self.at.as_ref().filter(|_| state != SourceState::Cold) else {
             return state;
         };
-        let lost = if at.has_lost { SourceState::Degraded } else { SourceState::Exact };
-        let lacks = if at.lacks_blocks { SourceState::Partial } else { SourceState::Exact };
+        let lost = if at.flaws.has_lost { SourceState::Degraded } else { SourceState::Exact };
+        let lacks = if at.flaws.lacks_blocks { SourceState::Partial } else { SourceState::Exact };
         state.max(lost).max(lacks)
     }
 

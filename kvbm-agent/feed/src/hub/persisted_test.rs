@@ -1,7 +1,9 @@
 //! Whether a restarted agent continues its incarnation: some sources publish again, others do not.
 
 use super::*;
-use crate::disk::{DiskConfig, NewIncarnation, PersistedSource, SourceKind, Verdict, open};
+use crate::disk::{
+    DiskConfig, Flaws, NewIncarnation, PersistedSource, SourceKind, SourcePosition, Verdict, open,
+};
 use crate::feed::{Feed, SourceConfig};
 use crate::journal::JournalConfig;
 use kvasir_proto::convert::WorkerAddress;
@@ -222,7 +224,7 @@ fn what_was_lost_before_is_not_forgotten() {
     inlet.lose();
     drop((inlet, hub));
     let (hub, persisted) = start(folder.path(), FRESH);
-    assert!(persisted[0].has_lost);
+    assert!(persisted[0].flaws.has_lost);
     let inlet = open_source(&hub, "a");
     hub.begin();
     let exact =
@@ -232,4 +234,48 @@ fn what_was_lost_before_is_not_forgotten() {
     inlet.take_at(0, vec![KvEvent::Cleared], cursor(7)).expect("taken");
     inlet.show(exact);
     assert_eq!(hub.reports()[0].status.state, SourceState::Exact);
+}
+
+/// A process that is killed right after the write of a batch counts nothing of it any more.
+#[test]
+fn a_batch_and_its_flaws_are_one_write() {
+    let lost = Flaws { has_lost: true, ..Flaws::default() };
+    let lacks = Flaws { lacks_blocks: true, ..Flaws::default() };
+    for (flaws, state) in [(lost, SourceState::Degraded), (lacks, SourceState::Partial)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (hub, _) = start(folder.path(), INCARNATION);
+        hub.begin();
+        let inlet = open_source(&hub, "a");
+        let at = |sequence| SourcePosition { flaws, ..SourcePosition::from(cursor(sequence)) };
+        inlet.take_at(0, stored(1), at(0)).expect("taken");
+        // A clear ends earlier ones.
+        let cleared = [vec![KvEvent::Cleared], stored(2)].concat();
+        inlet.take_at(0, cleared, at(1)).expect("taken");
+        inlet.take_at(0, stored(3), cursor(2)).expect("taken");
+        drop((inlet, hub));
+        let (hub, persisted) = start(folder.path(), FRESH);
+        assert_eq!(persisted[0].flaws, flaws);
+        let inlet = open_source(&hub, "a");
+        hub.begin();
+        let exact =
+            SourceStatus { state: SourceState::Exact, connected: true, ..SourceStatus::default() };
+        inlet.show(exact);
+        assert_eq!(hub.reports()[0].status.state, state);
+    }
+}
+
+#[test]
+fn blocks_that_were_refused_before_the_first_batch_are_not_forgotten() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (hub, _) = start(folder.path(), INCARNATION);
+    hub.begin();
+    let (a, b) = (open_source(&hub, "a"), open_source(&hub, "b"));
+    a.take_at(0, stored(1), cursor(0)).expect("taken");
+    let refused = b.take_at(0, stored(2), cursor(0)).expect_err("the rank is of another source");
+    b.count_refused(1, &refused);
+    b.take_at(1, stored(3), cursor(1)).expect("taken");
+    drop((a, b, hub));
+    let (_hub, persisted) = start(folder.path(), FRESH);
+    let lacking = persisted.iter().filter(|at| at.flaws.lacks_blocks).map(|at| &*at.name);
+    assert_eq!(lacking.collect::<Vec<_>>(), ["b"]);
 }

@@ -6,7 +6,7 @@ use super::{HubConfig, HubError};
 use crate::consolidate::{
     ConsolidateConfig, Consolidated, Consolidator, Naming, SOURCES_MAX, SourceNumber,
 };
-use crate::disk::{NewIncarnation, PersistedSource, SourceChange, SourcePosition, Verdict};
+use crate::disk::{Flaws, NewIncarnation, PersistedSource, SourceChange, SourcePosition, Verdict};
 use crate::feed::FeedState;
 use crate::journal::AppendError;
 use kvasir_proto::convert::KnownName;
@@ -160,7 +160,7 @@ impl Sources {
             persisted.take(rank, is_cleared, position);
         }
         if let (Some(persisted), true) = (&mut source.persisted, refused > 0) {
-            persisted.lack();
+            persisted.add(Flaws { lacks_blocks: true, ..Flaws::default() });
         }
         source.counts.batches += 1;
         source.counts.operations += operations as u64;
@@ -241,21 +241,12 @@ impl Sources {
         })
     }
 
-    /// Blocks of a source were not taken.
-    pub(super) fn lack(&mut self, key: Key) {
+    /// The agent's stream does not show all of a source: any of its ranks may be concerned.
+    pub(super) fn add_flaws(&mut self, key: Key, flaws: Flaws) {
         let Ok(source) = self.source(key) else { return };
         source.doubt_ranks();
         if let Some(persisted) = &mut source.persisted {
-            persisted.lack();
-        }
-    }
-
-    /// A source may hold less than was published.
-    pub(super) fn doubt(&mut self, key: Key) {
-        let Ok(source) = self.source(key) else { return };
-        source.doubt_ranks();
-        if let Some(persisted) = &mut source.persisted {
-            persisted.doubt();
+            persisted.add(flaws);
         }
     }
 

@@ -105,7 +105,7 @@ impl Driver {
     ) -> Self {
         let replay = config.replay.is_some();
         let sequencing = SequencerConfig { replay, ..config.sequencing };
-        let (attach, topic) = (config.attach.clone(), config.topic.clone());
+        let topic = Topics::subscription(&config.topic, replay);
         let mut normaliser = Normaliser::new(config.normaliser.clone());
         let status = resume.as_ref().map(|resume| resume.status.clone());
         let Resume { names, ranks, .. } = resume.unwrap_or_default();
@@ -114,7 +114,7 @@ impl Driver {
         }
         Self {
             origin: Instant::now(),
-            socket: SubSocket::new(attach, topic, config.zmtp.clone()),
+            socket: SubSocket::new(config.attach.clone(), topic, config.zmtp.clone()),
             replay: None,
             replay_permits,
             held: HeldBytes::share(held),

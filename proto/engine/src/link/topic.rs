@@ -92,7 +92,17 @@ impl Topics {
         self.is_mixed = false;
     }
 
+    /// The topic to subscribe to. A link that replays reads every topic: without a second topic it cannot notice that replayed
+    /// batches without a topic may be another engine's.
+    pub(super) fn subscription(filter: &Bytes, has_replay: bool) -> Bytes {
+        if has_replay { Bytes::new() } else { filter.clone() }
+    }
+
     fn log_other(&self, topic: &[u8]) {
+        if !topic.starts_with(&self.filter) {
+            tracing::info!(topic = %self.filter.escape_ascii(), "the socket carries other topics, too");
+            return;
+        }
         let shown = topic.get(..SHOWN_BYTES_MAX).unwrap_or(topic);
         tracing::warn!(
             topic = %self.filter.escape_ascii(),
@@ -146,6 +156,13 @@ mod tests {
         assert!(overlap("", "") && overlap("", "kv") && overlap("kv", "kv"));
         assert!(overlap("kv@10.0.0.1", "kv@10.0.0.1@m"));
         assert!(!overlap("kv@10.0.0.1", "kv@10.0.0.12") && !overlap("kv@a@", "kv@b@"));
+    }
+
+    #[test]
+    fn a_link_that_replays_reads_every_topic() {
+        let filter = Bytes::from_static(b"kv@a@");
+        assert_eq!(Topics::subscription(&filter, true), "");
+        assert_eq!(Topics::subscription(&filter, false), filter);
     }
 
     #[test]

@@ -1,21 +1,27 @@
 //! What a source's names mean where later events do not repeat it: names of blocks with a salt, an adapter or keys of
-//! their own. A name is known as long as a copy of its block is held, counted as the index counts copies.
+//! their own. A name is known as long as a copy of its block is held, counted as the index counts copies, and for a while
+//! after: a connector may announce a block by name once the engine has evicted it from the device.
 //!
 //! Every change is noted, so that the meanings can be persisted beside the blocks: after a restart of the index or the
 //! agent they are known again.
 
 use super::namespace::BlockNamespace;
 use kvasir_proto::types::{BlockName, CopyMode, DpRank, NameChange, NameMeaning, Tier};
-use std::collections::{HashMap, hash_map::Entry};
+use std::collections::{HashMap, VecDeque, hash_map::Entry};
 use std::mem::take;
 
 /// Most names of one source whose meanings are known: 65 MB at most, 14 million tokens in blocks of 16.
 pub const KNOWN_NAMES_MAX: usize = 900_000;
 
+/// Most names that stay known after their last copy, the latest ones.
+const LINGERING_MAX: usize = 16_384;
+
 /// The known names of a source.
 #[derive(Debug)]
 pub(super) struct KnownNames {
     names: HashMap<(DpRank, BlockName), NameMeaning>,
+    /// Names that have lost their last copy, in that order. Some have copies again.
+    lingering: VecDeque<(DpRank, BlockName)>,
     limit: usize,
     copy_mode: CopyMode,
     overflow: Overflow,
@@ -33,7 +39,7 @@ enum Overflow {
 impl KnownNames {
     pub(super) fn new(copy_mode: CopyMode, limit: usize) -> Self {
         let (names, overflow, changes) = (HashMap::new(), Overflow::None, Vec::new());
-        Self { names, limit, copy_mode, overflow, changes }
+        Self { names, lingering: VecDeque::new(), limit, copy_mode, overflow, changes }
     }
 
     /// Continues with what was persisted.
@@ -67,6 +73,17 @@ impl KnownNames {
     /// Whether events alone decide the meanings of names.
     pub(super) fn is_idle(&self) -> bool {
         self.names.is_empty() && self.overflow == Overflow::None
+    }
+
+    /// Whether no name has a copy.
+    #[cfg(test)]
+    pub(super) fn holds_nothing(&self) -> bool {
+        self.names.values().all(|meaning| meaning.copies == NO_COPIES)
+    }
+
+    /// Whether a name is known.
+    pub(super) fn contains(&self, rank: DpRank, name: BlockName) -> bool {
+        self.names.contains_key(&(rank, name))
     }
 
     /// Whether a name is known for keys of its own, which blocks below do not inherit.
@@ -107,19 +124,21 @@ impl KnownNames {
         }
     }
 
-    /// A copy more of a block with tokens. What is already known of its name stays.
+    /// A copy more of a block with tokens. What is already known of its name stays. Returns whether the name is news.
     pub(super) fn stored(
         &mut self,
         rank: DpRank,
         name: BlockName,
         (namespace, has_own_keys): (BlockNamespace, bool),
         tier: Tier,
-    ) {
+    ) -> bool {
+        let mut is_new = false;
         if namespace.is_plain() && !has_own_keys {
             // What is known of the name may say more than this event.
             self.stored_name(rank, name, tier);
-            return;
+            return false;
         }
+        while self.names.len() >= self.limit && self.forget_oldest() {}
         let full = self.names.len() >= self.limit;
         match self.names.entry((rank, name)) {
             Entry::Occupied(_) => self.stored_name(rank, name, tier),
@@ -139,10 +158,12 @@ impl KnownNames {
                     copies,
                 };
                 unknown.insert(meaning);
+                is_new = true;
                 self.changes.push(NameChange { rank, name, meaning: Some(meaning) });
             }
         }
         debug_assert!(self.names.len() <= self.limit, "names are limited");
+        is_new
     }
 
     /// A copy more of a block of which the event states the name only.
@@ -153,25 +174,47 @@ impl KnownNames {
         }
     }
 
-    /// A copy less, or none left with `all`. The name is forgotten with its last copy.
+    /// A copy less, or no copy left with `all`. Without a copy, the name stays known for a while.
     pub(super) fn removed(&mut self, rank: DpRank, name: BlockName, tier: Tier, all: bool) {
         let Entry::Occupied(mut known) = self.names.entry((rank, name)) else { return };
+        if known.get().copies == NO_COPIES {
+            return;
+        }
         if let Some(copies) = known.get_mut().copies.get_mut(tier.index()) {
             let all = all || self.copy_mode == CopyMode::Set;
             *copies = if all { 0 } else { copies.saturating_sub(1) };
         }
-        let meaning = if known.get().copies == [0; Tier::COUNT] {
-            known.remove();
-            None
-        } else {
-            Some(*known.get())
-        };
+        let meaning = Some(*known.get()).filter(|meaning| meaning.copies != NO_COPIES);
         self.changes.push(NameChange { rank, name, meaning });
+        if meaning.is_none() {
+            self.linger(rank, name);
+        }
+    }
+
+    fn linger(&mut self, rank: DpRank, name: BlockName) {
+        self.lingering.push_back((rank, name));
+        while self.lingering.len() > LINGERING_MAX {
+            self.forget_oldest();
+        }
+    }
+
+    /// Forgets the name that lost its last copy first, unless it has copies again. False if there is no such name.
+    fn forget_oldest(&mut self) -> bool {
+        let Some(oldest) = self.lingering.pop_front() else { return false };
+        if let Entry::Occupied(known) = self.names.entry(oldest)
+            && known.get().copies == NO_COPIES
+        {
+            known.remove();
+        }
+        true
     }
 
     /// Forgets all names of a rank, or their copies in one tier.
     pub(super) fn cleared(&mut self, rank: DpRank, tier: Option<Tier>) {
-        self.remove_where(rank, tier, |_| true);
+        let without_copies = self.remove_where(rank, tier, |_| true);
+        if tier.is_some() {
+            without_copies.into_iter().for_each(|name| self.linger(rank, name));
+        }
         if self.overflow == Overflow::One(rank) && tier.is_none() {
             self.overflow = Overflow::None;
         }
@@ -182,6 +225,7 @@ impl KnownNames {
         self.remove_where(rank, None, |meaning| meaning.adapter == adapter.adapter.0)
     }
 
+    /// Removes copies in one tier, or names. Returns the names that are left without a copy.
     fn remove_where(
         &mut self,
         rank: DpRank,
@@ -195,18 +239,20 @@ impl KnownNames {
                 return true;
             }
             let before = meaning.copies;
-            for at in Tier::ALL.into_iter().filter(|&at| tier.is_none_or(|tier| tier == at)) {
-                if let Some(copies) = meaning.copies.get_mut(at.index()) {
-                    *copies = 0;
+            match tier {
+                None => meaning.copies = NO_COPIES,
+                Some(tier) => {
+                    meaning.copies.iter_mut().skip(tier.index()).take(1).for_each(|at| *at = 0)
                 }
             }
-            if meaning.copies == before {
-                return true;
+            let left = Some(*meaning).filter(|meaning| meaning.copies != NO_COPIES);
+            if meaning.copies != before {
+                changes.push(NameChange { rank, name, meaning: left });
             }
-            let stays = meaning.copies != [0; Tier::COUNT];
-            changes.push(NameChange { rank, name, meaning: stays.then_some(*meaning) });
-            removed.push(name);
-            stays
+            if left.is_none() && (tier.is_none() || before != NO_COPIES) {
+                removed.push(name);
+            }
+            tier.is_some()
         });
         if names.is_empty() {
             *names = HashMap::new();
@@ -217,6 +263,8 @@ impl KnownNames {
         removed
     }
 }
+
+const NO_COPIES: [u32; Tier::COUNT] = [0; Tier::COUNT];
 
 fn add_copy(copies: &mut [u32; Tier::COUNT], tier: Tier, mode: CopyMode) {
     if let Some(copies) = copies.get_mut(tier.index()) {

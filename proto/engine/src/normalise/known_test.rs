@@ -15,6 +15,10 @@ fn keyed<'a>(parent: Option<u64>, names: &[u64], keys: &[&[ExtraKey<'a>]]) -> Ra
     RawStored { extra_keys: per_block(keys), ..stored(parent, names) }
 }
 
+fn by_name<'a>(names: &[u64]) -> RawStored<'a> {
+    RawStored { tokens: RawTokens::Ids(Vec::new()), ..stored(None, names) }
+}
+
 fn names(names: &[u64]) -> Vec<BlockName> {
     names.iter().copied().map(BlockName).collect()
 }
@@ -81,7 +85,7 @@ fn a_name_with_keys_of_its_own_keeps_them_where_none_are_stated() {
 }
 
 #[test]
-fn names_are_known_as_long_as_a_copy_is_held() {
+fn names_are_known_as_long_as_a_copy_is_held_and_a_while_after() {
     let salted = |normaliser: &mut Normaliser, name| {
         let out = store(normaliser, plain(Some(3), &[name]));
         locals(&out) == queried(&[name], "", "s")
@@ -89,12 +93,82 @@ fn names_are_known_as_long_as_a_copy_is_held() {
     let mut twice = salted_twice();
     remove(&mut twice, removed(&[3, 2, 1]));
     assert!(salted(&mut twice, 4), "one of two copies is left");
-    remove(&mut twice, removed(&[3]));
-    assert!(!salted(&mut twice, 5));
+    let out = remove(&mut twice, removed(&[3]));
+    let forgotten = NameChange { rank: 0, name: BlockName(3), meaning: None };
+    assert_eq!(out.name_changes, [forgotten], "it is not persisted");
+    // A connector may announce it once the device has evicted it.
+    let out = store(&mut twice, RawStored { place: HOST, ..by_name(&[3]) });
+    assert!(matches!(out.name_changes[..], [NameChange { meaning: Some(_), .. }]), "{out:?}");
+    assert!(salted(&mut twice, 5));
     let mut counted = salted_twice();
     let remaining = Some(vec![0]);
-    remove(&mut counted, RawRemoved { remaining, ..removed(&[3]) });
-    assert!(!salted(&mut counted, 4), "the engine states that no copy is left");
+    let out = remove(&mut counted, RawRemoved { remaining, ..removed(&[3]) });
+    assert_eq!(out.name_changes, [forgotten], "the engine states that no copy is left");
+    // Later names take its place.
+    for batch in 0..17 {
+        let later: Vec<u64> = (0..1_000).map(|at| 1_000 * (batch + 1) + at).collect();
+        let keys: Vec<&[ExtraKey<'_>]> = vec![&[]; later.len()];
+        let keys = [&[&[ExtraKey::Text("s")][..]], &keys[1..]].concat();
+        store(&mut counted, keyed(None, &later, &keys));
+        remove(&mut counted, removed(&later));
+    }
+    assert!(!salted(&mut counted, 4), "memory is bounded");
+}
+
+/// The adapter's old blocks are dropped where they are: on the host, too, although the engine had evicted them from the
+/// device before the connector announced them.
+#[test]
+fn a_replaced_adapter_ends_on_the_host_too() {
+    let of = |number, names: &[u64]| RawStored {
+        lora_id: Some(number),
+        lora_name: Some("a"),
+        ..stored(None, names)
+    };
+    let mut normaliser = vllm();
+    store(&mut normaliser, of(5, &[1, 2]));
+    remove(&mut normaliser, removed(&[1, 2]));
+    store(&mut normaliser, RawStored { place: HOST, ..by_name(&[1, 2]) });
+    store(&mut normaliser, of(5, &[1, 2]));
+    remove(&mut normaliser, removed(&[1, 2]));
+    let out = store(&mut normaliser, of(6, &[11]));
+    let gone = |tier| KvEvent::Gone { tier, names: names(&[1, 2]) };
+    assert!(out.events.contains(&gone(Tier::Host)), "{out:?}");
+}
+
+#[test]
+fn children_that_come_before_their_salted_parent_are_a_reason() {
+    for salt in [true, false] {
+        let mut normaliser = vllm();
+        store(&mut normaliser, keyed(Some(2), &[3, 4, 5], &[&[], &[], &[]]));
+        let key = [ExtraKey::Text("s")];
+        let keys: [&[ExtraKey<'_>]; 2] = if salt { [&key, &[]] } else { [&[], &[]] };
+        let out = store(&mut normaliser, keyed(None, &[1, 2], &keys));
+        let seen: Vec<_> =
+            out.reasons().into_iter().map(|(reason, count, _)| (reason, count)).collect();
+        let expected = if salt { vec![(Reason::UnknownContent, 1)] } else { Vec::new() };
+        assert_eq!(seen, expected);
+        let out = store(&mut normaliser, keyed(None, &[1, 2], &keys));
+        assert_eq!(out.reasons(), [], "it is known now");
+    }
+}
+
+/// Blocks smaller than registered, one an event.
+#[test]
+fn a_partial_block_after_a_partial_block_is_another_block_size() {
+    let mut normaliser = vllm();
+    let short = |parent, name| RawStored {
+        tokens: RawTokens::Ids(tokens_of(&[name]).split_off(4)),
+        block_size: 1,
+        ..stored(parent, &[name])
+    };
+    for (parent, name) in [(None, 1), (Some(9), 2), (None, 3)] {
+        let out = store(&mut normaliser, short(parent, name));
+        assert_eq!(reasons(&out), [(DropReason::PartialBlock, 1)]);
+    }
+    let out = store(&mut normaliser, short(Some(2), 4));
+    assert_eq!(reasons(&out), [(DropReason::BlockSize, 1)]);
+    let stated = out.drops.stated_block_size().expect("it is logged");
+    assert_eq!((stated.tokens, &*stated.medium), (1, ""));
 }
 
 fn salted_twice() -> Normaliser {
@@ -130,11 +204,11 @@ fn what_is_learned_survives_a_restart() {
     let out = normalise_of_rank(&mut resumed, Some(3), child());
     assert_eq!(locals(&out), queried(&[4], "", "s"));
     normalise_of_rank(&mut resumed, Some(3), RawEvent::Removed(removed(&[4, 2, 1])));
-    assert!(resumed.known.is_idle());
+    assert!(resumed.known.holds_nothing());
 }
 
 #[test]
-fn a_clear_of_one_tier_forgets_what_was_there_only() {
+fn a_clear_of_one_tier_is_of_what_was_there_only() {
     let mut normaliser = salted();
     let event = RawStored { place: HOST, ..stored(None, &[1]) };
     store(&mut normaliser, event);
@@ -143,8 +217,10 @@ fn a_clear_of_one_tier_forgets_what_was_there_only() {
     assert_eq!(out.events, [KvEvent::ClearedTier(Tier::Device)]);
     let out = store(&mut normaliser, stored(Some(1), &[4]));
     assert_eq!(locals(&out), queried(&[4], "", "s"), "block 1 is on the host");
+    let known: Vec<_> = out.name_changes.iter().map(|at| (at.name.0, at.meaning)).collect();
+    assert!(matches!(known[..], [(4, Some(_))]), "{known:?}");
     let out = store(&mut normaliser, plain(Some(2), &[5]));
-    assert_eq!(locals(&out), queried(&[5], "", ""));
+    assert_eq!(locals(&out), queried(&[5], "", "s"), "a connector may announce block 2 yet");
     let tape = Place { medium: Some("TAPE"), ..Place::default() };
     let out = normalise_of_rank(&mut normaliser, None, RawEvent::Cleared(tape));
     assert_eq!((out.events.len(), reasons(&out)), (0, vec![(DropReason::UnknownMedium, 1)]));

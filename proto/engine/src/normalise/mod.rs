@@ -39,6 +39,7 @@ mod namespace_test;
 mod normalise_test;
 mod place;
 mod reasons;
+mod recent;
 mod removed;
 mod stored;
 mod unchained;
@@ -58,6 +59,7 @@ use kvasir_proto::types::{
     BlockName, CopyMode, DpRank, KvEvent, Learned, NameChange, NameMeaning, Reason, Tier,
 };
 use place::{Groups, Location, UnknownPlaces};
+use recent::RecentNames;
 use std::{
     collections::{BTreeSet, HashMap},
     sync::Arc,
@@ -135,6 +137,8 @@ pub struct Normalised {
     pub renumbered_example: String,
     /// Tiers whose chunks were dropped, for their events may have left out keys.
     pub doubted_chunks: u64,
+    /// Blocks whose parent turned out to have a salt, an adapter or keys that they lack here: it came after them.
+    pub orphaned_blocks: u64,
     /// Removals at places that are not known and where nothing was stored, and the first of them in words.
     pub unplaced_removals: Option<(u64, String)>,
     /// New meanings of names, in order.
@@ -170,6 +174,10 @@ impl Normalised {
         if self.doubted_chunks > 0 {
             let example = "chunks of a connector".to_owned();
             reasons.push((Reason::UnknownContent, self.doubted_chunks, example));
+        }
+        if self.orphaned_blocks > 0 {
+            let example = "children before their parent".to_owned();
+            reasons.push((Reason::UnknownContent, self.orphaned_blocks, example));
         }
         if let Some((removals, example)) = &self.unplaced_removals {
             reasons.push((Reason::UnknownEvent, *removals, example.clone()));
@@ -219,6 +227,10 @@ pub struct Normaliser {
     doubted_chunks: BTreeSet<DpRank>,
     /// Ranks with chunks of a connector, while none of them is doubted.
     chunk_ranks: BTreeSet<DpRank>,
+    /// Parents of which nothing was known: their children were taken to inherit nothing.
+    unknown_parents: RecentNames,
+    /// Blocks that were dropped because they are shorter than the block size.
+    partial_blocks: RecentNames,
 }
 
 impl Normaliser {
@@ -243,6 +255,8 @@ impl Normaliser {
             unknown_places: UnknownPlaces::default(),
             doubted_chunks: BTreeSet::new(),
             chunk_ranks: BTreeSet::new(),
+            unknown_parents: RecentNames::default(),
+            partial_blocks: RecentNames::default(),
             config,
         }
     }
@@ -311,6 +325,7 @@ impl Normaliser {
             name_changes: Vec::new(),
             forgets_names: false,
             doubted_chunks: 0,
+            orphaned_blocks: 0,
             unplaced_removals: None,
         };
         if self.doubted_chunks.remove(&rank) {

@@ -4,8 +4,7 @@ use super::keys::{Adapter, KeyReader};
 use super::namespace::BlockNamespace;
 use super::place::Location;
 use super::{
-    DropReason, Drops, Naming, Normalised, Normaliser, StatedBlockSize, count, drop_operations,
-    unchained,
+    DropReason, Naming, Normalised, Normaliser, StatedBlockSize, count, drop_operations, unchained,
 };
 use crate::decode::{EngineKind, ExtraKey, LookAhead, PerBlock, RawStored, RawTokens};
 use kvasir_proto::hash::{
@@ -94,7 +93,7 @@ impl Normaliser {
             }
             Some(_) | None => {}
         }
-        self.check_blocks(&stored, tokens, &mut out.drops)?;
+        self.check_blocks(&stored, tokens, out)?;
         if self.lacks_keys(&stored, location) {
             self.add_names(location, stored.names, out);
             return Ok(());
@@ -141,7 +140,7 @@ impl Normaliser {
             self.add_names(location, stored.names, out);
             return Ok(());
         };
-        self.check_block_size(&stored, &mut out.drops)?;
+        self.check_block_size(&stored, out)?;
         if locals.len() != stored.names.len() {
             return Err(DropReason::TokenCount);
         }
@@ -179,12 +178,12 @@ impl Normaliser {
 
     /// Checks that an event's blocks are complete, of the right size, and as many as its names.
     fn check_blocks(
-        &self,
+        &mut self,
         stored: &RawStored<'_>,
         tokens: Tokens<'_>,
-        drops: &mut Drops,
+        out: &mut Normalised,
     ) -> Result<(), DropReason> {
-        self.check_block_size(stored, drops)?;
+        self.check_block_size(stored, out)?;
         let expected = count(stored.names.len()).checked_mul(u64::from(self.config.block_size));
         if expected != Some(count(tokens.len())) {
             return Err(DropReason::TokenCount);
@@ -194,14 +193,24 @@ impl Normaliser {
 
     /// Checks that an event's blocks are of the right size.
     fn check_block_size(
-        &self,
+        &mut self,
         stored: &RawStored<'_>,
-        drops: &mut Drops,
+        out: &mut Normalised,
     ) -> Result<(), DropReason> {
         let block_size = u64::from(self.config.block_size);
-        if stored.block_size < block_size && stored.names.len() == 1 {
-            return Err(DropReason::PartialBlock);
+        if stored.block_size < block_size
+            && let [name] = stored.names[..]
+        {
+            let (rank, partial) = (out.rank, &mut self.partial_blocks);
+            // A partial block ends a prompt: the child of another one shows that blocks are smaller than registered.
+            let follows_partial =
+                stored.parent.is_some_and(|parent| partial.contains(rank, parent));
+            partial.note(rank, name);
+            if !follows_partial {
+                return Err(DropReason::PartialBlock);
+            }
         }
+        let drops = &mut out.drops;
         let mut note = |tokens| {
             let medium = stored.place.medium.unwrap_or_default().into();
             drops.note_block_size(StatedBlockSize { tokens, medium });
@@ -241,6 +250,8 @@ impl Normaliser {
         let mut chain = Chain { parent: stored.parent, blocks };
         let mut parent: Option<BlockName> = stored.parent;
         let mut namespace = adapter.namespace;
+        let unknown = stored.parent.filter(|&at| !self.known.contains(out.rank, at));
+        unknown.into_iter().for_each(|parent| self.unknown_parents.note(out.rank, parent));
         let block_bytes = (tokens.bytes.len() / stored.names.len().max(1)).max(1);
         let blocks = zip(&stored.names, tokens.bytes.chunks_exact(block_bytes));
         for (at, (&name, block_le)) in blocks.enumerate() {
@@ -275,7 +286,11 @@ impl Normaliser {
             if let Location::Worker(tier) = location
                 && !(self.known.is_idle() && namespace.is_plain() && !has_own_keys)
             {
-                self.known.stored(out.rank, name, (namespace, has_own_keys), tier);
+                let is_new = self.known.stored(out.rank, name, (namespace, has_own_keys), tier);
+                let is_parent = || self.unknown_parents.contains(out.rank, name);
+                if is_new && namespace.is_inherited() && is_parent() {
+                    out.orphaned_blocks += 1;
+                }
             }
             let local = tokens.hash(block_le, &multimodal, namespace.seed);
             match next {

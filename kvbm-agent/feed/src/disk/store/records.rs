@@ -2,7 +2,7 @@
 //! [`FORMAT_VERSION`].
 
 use crate::consolidate::Holding;
-use crate::disk::{DiskConfig, PersistedSource, SourceKind};
+use crate::disk::{DiskConfig, Flaws, PersistedSource, SourceKind};
 use kvasir_proto::convert::{WorkerAddress, decode_learned, encode_learned};
 use kvasir_proto::limits::TOLD_PAST_INCARNATIONS_MAX;
 use kvasir_proto::types::{
@@ -179,8 +179,8 @@ impl From<&PersistedSource> for SourceRecord {
             sequence,
             ts_bits: fingerprint.map(|at| at.ts_bits),
             payload_hash: fingerprint.map(|at| at.payload_hash),
-            has_lost: source.has_lost,
-            lacks_blocks: source.lacks_blocks,
+            has_lost: source.flaws.has_lost,
+            lacks_blocks: source.flaws.lacks_blocks,
             past: source.past.iter().copied().map(bytes).collect(),
             ranks: source.ranks.clone(),
             main_group: source.learned.main_group,
@@ -217,8 +217,7 @@ impl SourceRecord {
                 sequence: self.sequence,
                 fingerprint,
             },
-            has_lost: self.has_lost,
-            lacks_blocks: self.lacks_blocks,
+            flaws: Flaws { has_lost: self.has_lost, lacks_blocks: self.lacks_blocks },
             past: past.filter(|incarnations| incarnations.len() <= TOLD_PAST_INCARNATIONS_MAX)?,
             ranks: self.ranks,
             learned: Arc::new(learned),

@@ -7,7 +7,7 @@ use super::format::{
 use super::records::{ImageRecord, ManifestRecord};
 use super::restore::{Found, FoundIncarnation, Origin, Show, read};
 use crate::disk::{
-    DiskConfig, NamesChange, NewIncarnation, PersistedNames, PersistedSource, SourceKind,
+    DiskConfig, Flaws, NamesChange, NewIncarnation, PersistedNames, PersistedSource, SourceKind,
 };
 use crate::journal::{DumpStep, Journal, JournalConfig};
 use kvasir_proto::convert::WorkerAddress;
@@ -322,8 +322,7 @@ fn sources_come_back_as_they_stood() {
         kind: SourceKind::Relay,
         copy_mode: CopyMode::Set,
         cursor: Cursor { incarnation: Incarnation(9), sequence: 5, fingerprint },
-        has_lost: true,
-        lacks_blocks: true,
+        flaws: Flaws { has_lost: true, lacks_blocks: true },
         past: vec![Incarnation(1), Incarnation(u128::MAX)],
         learned: Arc::new(Learned {
             main_group: Some(1),
@@ -335,8 +334,13 @@ fn sources_come_back_as_they_stood() {
     };
     let cursor = Cursor { fingerprint: None, ..relay.cursor };
     let kind = SourceKind::Ingest;
-    let ingest =
-        PersistedSource { name: "b".to_owned(), kind, cursor, has_lost: false, ..relay.clone() };
+    let ingest = PersistedSource {
+        name: "b".to_owned(),
+        kind,
+        cursor,
+        flaws: Flaws::default(),
+        ..relay.clone()
+    };
     for source in [&relay, &ingest] {
         put_source(source, &mut Vec::new(), &mut written.map);
     }

@@ -3,8 +3,8 @@
 use super::folder;
 use super::open::open;
 use crate::disk::{
-    DiskConfig, DiskError, NewIncarnation, Opened, PersistedSource, SourceChange, SourceKind,
-    Verdict,
+    DiskConfig, DiskError, Flaws, NewIncarnation, Opened, PersistedSource, SourceChange,
+    SourceKind, Verdict,
 };
 use crate::feed::{Feed, SourceConfig, write_images};
 use crate::journal::{DumpStep, JournalConfig};
@@ -61,8 +61,7 @@ fn source(sequence: u64) -> PersistedSource {
         kind: SourceKind::Ingest,
         copy_mode: CopyMode::Set,
         cursor: Cursor { incarnation: Incarnation(3), sequence, fingerprint: None },
-        has_lost: false,
-        lacks_blocks: false,
+        flaws: Flaws::default(),
         past: Vec::new(),
         learned: Arc::new(Learned { main_group: Some(1), ..Learned::default() }),
         ranks: vec![0],
