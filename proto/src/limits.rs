@@ -1,5 +1,5 @@
 //! Every bound on what a peer may send, with its unit in its name. One file, so that server,
-//! client and documents cannot disagree; a test checks the table in `indexer-server/README.md` against it.
+//! client and documents cannot disagree; a test checks the table in `docs/reference/indexer-server.md` against it.
 
 /// Longest model name, tenant, worker id, source name, LoRA name or topic.
 pub const NAME_BYTES_MAX: usize = 256;

@@ -48,7 +48,7 @@ fn generated_code_is_current() {
             fs::write(committed.join(name), &fresh).expect("write src/gen");
         }
         let old = fs::read(committed.join(name)).unwrap_or_default();
-        assert!(old == fresh, "src/gen/{name} is stale: run .ci/fix");
+        assert!(old == fresh, "src/gen/{name} is stale: run scripts/fix");
     }
 }
 

@@ -7,7 +7,7 @@ use std::process::Command;
 #[test]
 fn the_package_is_sound_and_speaks_to_server_and_agent() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let check = Command::new(root.join("kvbm-agent/clients/python/check"))
+    let check = Command::new(root.join("clients/python/check"))
         .arg(place::cache().join("python-client"))
         .env("KVASIR_INDEXER_SERVER", server::binary().expect("a built server"))
         .env("KVASIR_KVBM_AGENT", server::agent_binary().expect("a built agent"))

@@ -2,7 +2,7 @@
 //! real index and the real router are not.
 //!
 //! The machine that runs these tests may be busy, so clients' own times prove little: the bounds are on what engines measure
-//! by the model's times, and on hit tokens. `.ci/sweep --processes` has the bound on clients' times, for a quiet machine.
+//! by the model's times, and on hit tokens. `scripts/sweep --processes` has the bound on clients' times, for a quiet machine.
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;

@@ -9,11 +9,8 @@ use crate::{
     ingest::{Ingest, IngestError},
     partitions::{Origin, Speculation, WriterThreads},
 };
-use kvasir_process::{
-    http,
-    tasks::{Ended, Tasks},
-    telemetry::Readiness,
-};
+use kvasir_process::{http, telemetry::Readiness};
+use kvasir_tasks::tasks::{Ended, Tasks};
 use std::{pin::pin, sync::Arc, time::Duration};
 use tokio::{
     select,

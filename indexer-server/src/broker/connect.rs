@@ -1,7 +1,8 @@
 use super::metrics::BrokerMetrics;
 use async_nats::{Client, ConnectError, Event};
-use kvasir_process::{causes::causes, nats::NatsServers};
+use kvasir_process::nats::NatsServers;
 use kvasir_proto::broker::Namespace;
+use kvasir_tasks::causes::causes;
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,

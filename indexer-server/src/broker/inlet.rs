@@ -170,7 +170,7 @@ impl Inlet {
         if !is_open || self.sessions.get(&key).is_none_or(fenced) {
             let in_order = self.in_order && matches!(message.message, SourceMessage::Batch(_));
             let is_behind = self.behind || self.in_order;
-            let arrival = Arrival { in_order, is_behind, awaits_heartbeat: true };
+            let arrival = Arrival::Broker { in_order, is_behind };
             let accepted = self.ingest.open(&message.hello(), arrival).await?;
             let incarnation = message.incarnation;
             let open = OpenSession { session: accepted.session, incarnation, is_live: false };

@@ -2,12 +2,12 @@
 
 use crate::siblings::{CopyError, DumpParts, ListPages, Sibling};
 use futures::{StreamExt, TryFutureExt, TryStreamExt, stream};
-use kvasir_process::causes::causes;
 use kvasir_proto::{
     convert::{DumpQuery, ListedWorker, WorkerDumpPart},
     limits::GRPC_MESSAGE_BYTES_MAX,
     pb::{self, indexer_client::IndexerClient},
 };
+use kvasir_tasks::causes::causes;
 use kvasir_tls::{Channel, DialError, Dialer};
 use tonic::{Code, Status};
 

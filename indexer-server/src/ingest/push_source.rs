@@ -125,15 +125,19 @@ impl TaskState {
     }
 }
 
-/// How the messages of a stream arrive. The default is a direct connection.
+/// How the messages of a stream arrive.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Arrival {
-    /// They come from a log that preserves the order of incarnations.
-    pub in_order: bool,
-    /// They are not the newest ones until the stream has caught up.
-    pub is_behind: bool,
-    /// Batches may come before the first heartbeat, which states how far the source can be trusted.
-    pub awaits_heartbeat: bool,
+pub enum Arrival {
+    /// By a connection of the source's own.
+    #[default]
+    Direct,
+    /// By a broker. Batches may come before the first heartbeat, which states how far the source can be trusted.
+    Broker {
+        /// They come from a log that preserves the order of incarnations.
+        in_order: bool,
+        /// They are not the newest ones until the stream has caught up.
+        is_behind: bool,
+    },
 }
 
 /// What streams and the registry send to the task of a source.

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use crate::ingest::{Accepted, Arrival, testing};
     use kvasir_proto::{
-        convert::{Hello, PublishedBatch},
+        convert::{Heartbeat, Hello, PublishedBatch},
         pb,
         types::{CopyMode, HolderKind, Incarnation, SourceState},
     };
@@ -323,12 +323,13 @@ mod tests {
             let worker = index.worker(&registration.worker).expect("it is fed");
             worker.sources().next().expect("a source").2.state
         };
-        let arrival = Arrival { in_order: true, is_behind: true, ..Arrival::default() };
+        let arrival = Arrival::Broker { in_order: true, is_behind: true };
         for round in 0..3 {
             let Accepted { session, .. } = ingest.open(&hello, arrival).await.expect("a stream");
             if round == 0 {
                 let batch = PublishedBatch { sequence: 0, rank: 0, events: Vec::new() };
                 session.apply(batch).await.wait().await.expect("it is taken");
+                session.heartbeat(Heartbeat::at(Some(0))).await;
             }
             assert_eq!(state(), SourceState::CatchingUp, "round {round}");
             session.caught_up().await;

@@ -26,36 +26,36 @@ const HOOKS_MAX: usize = 256;
 /// Age at which a connection to the side port ends, so that a removed identity's do.
 const CONNECTION_AGE: Span = Span::seconds(1_800);
 
-/// What may be configured, each option by flag, environment and file alike.
+/// Options, each available as a flag, an environment variable and a key of the file.
 #[derive(Debug, Clone, PartialEq, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Options {
-    /// NATS server on which agents publish storage events, such as nats://127.0.0.1:4222; several servers of a cluster
-    /// separated by commas. If not set: the server in the variable NATS_SERVER, else nats://127.0.0.1:4222
+    /// URL of the NATS server on which agents publish storage events. Separate several servers of a cluster by commas.
+    /// If not set: the variable NATS_SERVER, else nats://127.0.0.1:4222
     #[arg(long, hide_env_values = true, hide_default_value = true, value_name = "URL")]
     pub nats_url: Option<ServerUrl>,
     /// How to sign on, and what stands before all names.
     #[command(flatten)]
     #[serde(flatten)]
     pub access: NatsAccessOptions,
-    /// Maximum number of blocks to track, 1 to 100,000,000, and four times as many copies. Further blocks are requested
-    /// again once there is room
+    /// Maximum number of blocks to track, 1 to 100,000,000. The limit on copies is four times as high. The advisor
+    /// requests further blocks again once there is room
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000)]
     pub blocks_max: usize,
-    /// How long a location may be silent before its blocks are forgotten. Set it to several times the agents'
-    /// storage-batch-interval
+    /// Time without a message after which a location's blocks expire. Set it to several times the agents'
+    /// --storage-batch-interval
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(60))]
     pub worker_timeout: Span,
-    /// Minimum time between two image requests to one agent
+    /// Minimum time between two image requests to one agent. An image lists all blocks of the agent
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(1))]
     pub ask_interval: Span,
-    /// How often to print advice
+    /// Time between two rounds of advice
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(60))]
     pub advice_interval: Span,
-    /// Maximum number of pieces of advice of each kind per round, 1 to 10,000; the most urgent come first
+    /// Maximum pieces of advice of each kind per round, 1 to 10,000. The most urgent come first
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     pub advice_max: usize,
-    /// Minimum time before the same advice is repeated
+    /// Minimum time before a piece of advice is repeated
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(600))]
     pub repeat_after: Span,
     /// Classes of locations, fastest first, separated by commas. The class is the part of a location's name before the
@@ -67,46 +67,47 @@ pub struct Options {
         default_value = "device,host,disk,volume"
     )]
     pub location_order: Vec<String>,
-    /// Number of recent uses from which a block is hot and belongs in the fastest location. A use is a STORE of the
-    /// block or of one that continues it
+    /// Number of recent uses from which a block is hot. A hot block belongs in the fastest location. A use is a STORE
+    /// of the block, or of a block that continues it
     #[arg(long, value_name = "NUMBER", default_value_t = 4.0)]
     pub hot_uses: f64,
-    /// Time after which the weight of a use is halved
+    /// Time after which the weight of a block's use is halved
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(600))]
     pub half_life: Span,
-    /// Time without use after which a block is cold and should move to a slower location
+    /// Time without use after which a block is cold. A cold block should move to a slower location
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(1_800))]
     pub cold_after: Span,
     /// Maximum number of locations with copies of one block. A named volume counts as one location
     #[arg(long, value_name = "COUNT", default_value_t = 4)]
     pub copies_max: usize,
-    /// Program to run for each piece of advice. It receives the advice as JSON on its standard input
+    /// Program to run for each piece of advice. It receives the advice as JSON on standard input. If not set: advice is
+    /// only printed
     #[arg(long, value_name = "FILE")]
     pub hook: Option<PathBuf>,
-    /// Maximum run time of the hook; then it is killed
+    /// Maximum run time of the --hook program, which is then killed
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(30))]
     pub hook_timeout: Span,
-    /// Maximum number of hooks that run at the same time, 1 to 256
+    /// Maximum number of --hook programs that run concurrently, 1 to 256
     #[arg(long, value_name = "COUNT", default_value_t = 4)]
     pub hooks_max: usize,
-    /// Address of the HTTP side port: /metrics, /livez, /readyz, /tree
+    /// Address of the HTTP side port: /metrics, /livez, /readyz and /tree
     #[arg(long, value_name = "ADDRESS", required = false)]
     pub http_listen: SocketAddr,
     /// Who gets into it.
     #[command(flatten)]
     #[serde(flatten)]
     pub entry: EntryOptions,
-    /// DANGEROUS: listens without TLS on an address that other machines reach, with a warning at each start
+    /// DANGEROUS: listens without TLS on an address that other machines reach. The process logs a warning at each start
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = false)]
     pub insecure: bool,
-    /// Format of the log lines, which go to standard error: text or json
+    /// Format of log lines on standard error: text or json
     #[arg(long, value_name = "FORMAT", default_value_t = LogFormat::Text)]
     #[serde(serialize_with = "text::serialize")]
     pub log_format: LogFormat,
-    /// What to log: a level, or module=level pairs separated by commas
+    /// Log filter: a level, or module=level pairs separated by commas
     #[arg(long, value_name = "FILTER", default_value = "info")]
     pub log_filter: String,
-    /// Stop after this time at the latest; with a hook, give it more than hook-timeout
+    /// Maximum time for a graceful shutdown, after which the process exits. With --hook, set more than --hook-timeout
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(35))]
     pub drain_timeout: Span,
 }

@@ -1,7 +1,7 @@
 //! A program of the storage provider's that carries advice out: it is run once for each piece.
 
 use crate::metrics::AdvisorMetrics;
-use kvasir_process::tasks::Tasks;
+use kvasir_tasks::tasks::Tasks;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use crate::load::LoadBoard;
 use crate::service::LocalIndexerService;
 use kvasir_feed::feed::Feed;
 use kvasir_process::nats::NatsServers;
-use kvasir_process::tasks::Tasks;
+use kvasir_tasks::tasks::Tasks;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;

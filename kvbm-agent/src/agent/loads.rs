@@ -3,7 +3,7 @@ use crate::load::scrape::{ScrapeStatus, scrape};
 use crate::load::{LoadBoard, LoadConfig};
 use crate::service::{ServiceConfig, WorkerLoadsService};
 use kvasir_feed::feed::Feed;
-use kvasir_process::tasks::Tasks;
+use kvasir_tasks::tasks::Tasks;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;

@@ -1,9 +1,9 @@
 use super::*;
 use kvasir_feed::feed::write_images;
-use kvasir_process::tasks::Tasks;
 use kvasir_proto::types::{
     BlockName, Incarnation, KvEvent, LocalHash, PartitionKey, StoredBlock, Tier,
 };
+use kvasir_tasks::tasks::Tasks;
 use tempfile::TempDir;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout};

@@ -5,7 +5,7 @@ use crate::service::{Offered, serve, serve_socket};
 use kvasir_process::access::Guard;
 use kvasir_process::net::SocketFile;
 use kvasir_process::port::PortMetrics;
-use kvasir_process::tasks::Tasks;
+use kvasir_tasks::tasks::Tasks;
 use std::net::SocketAddr;
 use tokio::net::TcpListener;
 

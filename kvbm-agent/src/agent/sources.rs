@@ -6,7 +6,7 @@ use crate::relay::{EnginePool, Relay, RelayConfig, common};
 use kvasir_feed::disk::PersistedSources;
 use kvasir_feed::feed::Feed;
 use kvasir_feed::hub::{Hub, HubConfig};
-use kvasir_process::tasks::Tasks;
+use kvasir_tasks::tasks::Tasks;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;

@@ -1,7 +1,7 @@
 use super::AgentError;
 use crate::zmq::{ZmqConfig, ZmqEndpoints, ZmqSockets, ZmqStatus};
 use kvasir_feed::feed::Feed;
-use kvasir_process::tasks::Tasks;
+use kvasir_tasks::tasks::Tasks;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;

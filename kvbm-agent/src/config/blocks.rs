@@ -25,82 +25,86 @@ const THREADS_MAX: usize = 256;
 /// Most sessions at a time.
 const SESSIONS_MAX: usize = 512;
 
-/// What engines of this machine save, and get back. Off unless `blocks-host-bytes` is set.
+/// Options of the block manager, which stores blocks for local engines. Off unless `blocks-host-bytes` is set.
 #[derive(Debug, Clone, PartialEq, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct BlocksOptions {
-    /// Host memory for blocks that engines of this machine save, such as 8GiB: turns the block manager on. State a
-    /// block's size, too: blocks-bytes, or blocks-layers and blocks-inner-dim
+    /// Host memory for blocks that local engines save, such as 8GiB. Enables the block manager. Requires the size of a
+    /// block: --blocks-bytes, or --blocks-layers and --blocks-inner-dim. If not set: no block manager
     #[arg(long, value_name = "BYTES")]
     pub blocks_host_bytes: Option<ByteCount>,
     /// What a block consists of.
     #[command(flatten)]
     #[serde(flatten)]
     pub layout: LayoutOptions,
-    /// The memory: memfd (shared memory that engines of the same user map), a path that begins with / (the same with a file, best
-    /// below /dev/shm), private (engines read and write over gRPC), or locked (private, and never on a swap device)
+    /// Kind of the host memory: memfd, a path, private or locked. memfd is shared memory that engines of the same user
+    /// map; a path from / is a shared file, best below /dev/shm. With private, engines read and write over gRPC; locked
+    /// is private and never swapped
     #[arg(long, value_name = "KIND", default_value_t = ArenaSpec(ArenaBacking::Memfd))]
     #[serde(serialize_with = "text::serialize")]
     pub blocks_arena: ArenaSpec,
-    /// File for blocks on a local disk; none if not set. A restarted agent finds them there
+    /// File for blocks on a local disk. A restarted agent finds the blocks again. Requires --blocks-disk-bytes. If not
+    /// set: no disk tier
     #[arg(long, value_name = "FILE")]
     pub blocks_disk: Option<PathBuf>,
-    /// Its size; required with blocks-disk
+    /// Size of the file at --blocks-disk. Required with --blocks-disk
     #[arg(long, value_name = "BYTES")]
     pub blocks_disk_bytes: Option<ByteCount>,
-    /// Whether to bypass the page cache, if the file system allows it
+    /// Bypass the page cache for --blocks-disk, if the file system allows it
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = true)]
     pub blocks_disk_direct: bool,
-    /// How often a block is saved or found before it is copied to the disk: above 1, blocks that are used once are not
+    /// Number of saves and lookups before a block is copied to disk. Above 1, blocks that are used once are not copied
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub blocks_disk_offers_min: u64,
-    /// Objects shared by machines, such as s3://bucket/prefix or file:///folder; none if not set
+    /// Object store for blocks that machines share, such as s3://bucket/prefix or file:///folder. Requires
+    /// --blocks-volume-bytes. If not set: no volume tier
     #[arg(long, value_name = "URL")]
     pub blocks_volume: Option<ServerUrl>,
-    /// An option of the volume's store, key=value such as aws_endpoint=http://10.0.0.9:9000; repeat the flag (or put ,
-    /// between) for more. Values are printed nowhere; give keys in the environment or the file
+    /// Option of the object store at --blocks-volume, key=value, such as aws_endpoint=http://10.0.0.9:9000. Repeat the
+    /// flag, or separate by commas, for more. Values are never printed; give keys in the environment or the file
     #[arg(long, value_name = "OPTION", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blocks_volume_option: Vec<StoreOption>,
-    /// How much of the volume this agent keeps track of; required with blocks-volume
+    /// Maximum size of the blocks at --blocks-volume that this agent tracks. Required with --blocks-volume
     #[arg(long, value_name = "BYTES")]
     pub blocks_volume_bytes: Option<ByteCount>,
-    /// How often a block is copied or found before it is copied to the volume
+    /// Number of copies and lookups before a block is copied to --blocks-volume
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub blocks_volume_offers_min: u64,
-    /// Longest time that one transfer to or from the volume takes
+    /// Maximum time for one transfer to or from --blocks-volume
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(30))]
     pub blocks_volume_timeout: Span,
-    /// How often the volume is searched for blocks that other agents stored; 0s for once, at the start
+    /// Time between two searches of --blocks-volume for blocks of other agents. 0s: one search, at start
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(600))]
     pub blocks_volume_search_interval: Span,
-    /// Whether blocks are copied down by themselves; else only when an engine asks for it
+    /// Copy blocks to disk and volume automatically. If false: only when an engine requests it
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = true)]
     pub blocks_offload: bool,
-    /// Which unused blocks go first: lineage (those that no other block continues, so that prefixes stay whole), lru or
-    /// tinylfu
+    /// Eviction policy for unused blocks: lineage, lru or tinylfu. lineage evicts blocks that no other block continues,
+    /// so that prefixes stay complete
     #[arg(long, value_name = "POLICY", default_value_t = Eviction::default())]
     #[serde(serialize_with = "text::serialize")]
     pub blocks_eviction: Eviction,
-    /// Longest time that an engine may take to fill a slot
+    /// Maximum write lease: the time an engine has to fill a slot
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(60))]
     pub blocks_lease_max: Span,
-    /// Time between the end of that and the next use of the slot, for writes that were under way
+    /// How long a slot stays unused after its write lease expires. A late write then cannot damage another block
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(1))]
     pub blocks_lease_grace: Span,
-    /// Longest time that a block is pinned
+    /// Maximum time that a block stays pinned
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(3_600))]
     pub blocks_pin_ttl_max: Span,
-    /// Threads of each storage: its transfers at a time, 1 to 256
+    /// Threads, and so concurrent transfers, of each storage: 1 to 256
     #[arg(long, value_name = "COUNT", default_value_t = 4)]
     pub blocks_threads: usize,
-    /// Socket file on which blocks are served to processes of the same user, beside the gRPC port; none if not set
+    /// Socket file of the block manager for processes of the same user. The gRPC port serves the block manager too. If
+    /// not set: no socket file
     #[arg(long, value_name = "FILE")]
     pub blocks_socket: Option<PathBuf>,
-    /// Most sessions of engines at a time, 1 to 512
+    /// Maximum number of concurrent engine sessions, 1 to 512
     #[arg(long, value_name = "COUNT", default_value_t = 64)]
     pub blocks_sessions_max: usize,
-    /// Rank of the worker for which the blocks are published
+    /// Rank of the worker under which blocks are published, 0 to 1,023
     #[arg(long, value_name = "RANK", default_value_t = 0)]
     pub blocks_rank: DpRank,
     /// Storage events.

@@ -19,48 +19,48 @@ const ALIGNMENT_BYTES_MAX: usize = crate::blocks::SLOT_ALIGNMENT_BYTES;
 #[derive(Debug, Clone, PartialEq, Eq, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct LayoutOptions {
-    /// Bytes of one block, a multiple of block-size
+    /// Size of one block, a multiple of --block-size. Replaces --blocks-layers and --blocks-inner-dim
     #[arg(long, value_name = "BYTES")]
     pub blocks_bytes: Option<ByteCount>,
-    /// Layers of the model: with blocks-inner-dim in place of blocks-bytes. A block then has layers x block-size x
-    /// inner-dim x dtype-bytes x outer-dim bytes
+    /// Number of layers of the model. Replaces --blocks-bytes, together with --blocks-inner-dim: a block has layers x
+    /// block-size x inner-dim x dtype-bytes x outer-dim bytes
     #[arg(long, value_name = "COUNT")]
     pub blocks_layers: Option<u32>,
-    /// Elements of a token, in one layer and of one of keys and values: heads times their width. With blocks-tp-size, those
-    /// of one rank
+    /// Elements per token and layer, for keys or for values. Number of heads times head width. With --blocks-tp-size,
+    /// the elements of one rank. Requires --blocks-layers
     #[arg(long, value_name = "COUNT")]
     pub blocks_inner_dim: Option<u32>,
-    /// 2 for keys and values, 1 where one tensor has both (MLA)
+    /// Tensors per layer: 2 for keys and values, 1 if combined (MLA)
     #[arg(long, value_name = "COUNT", default_value_t = 2)]
     pub blocks_outer_dim: u32,
-    /// Bytes of an element: 1, 2, 4, 8 or 16
+    /// Size of one element: 1, 2, 4, 8 or 16 bytes
     #[arg(long, value_name = "BYTES", default_value_t = 2)]
     pub blocks_dtype_bytes: u32,
-    /// What elements are, such as bfloat16. Blocks on disk and in volumes are found only by agents with the same model,
-    /// tenant, sizes, blocks-dtype and layout
+    /// Data type of the elements, such as bfloat16. Agents find blocks on disk and in volumes only if model, tenant,
+    /// sizes, --blocks-dtype and layout are equal
     #[arg(long, value_name = "NAME", default_value = "")]
     pub blocks_dtype: String,
-    /// What no other option says about the bytes of a block, in the engine's words, such as heads-first: engines that differ
-    /// in it must not share blocks
+    /// Name for further properties of the block layout, such as heads-first. Use the engine's words for what the other
+    /// options do not state. Engines with different layouts must not share blocks
     #[arg(long, value_name = "NAME", default_value = "")]
     pub blocks_layout: String,
-    /// How the parts of a block lie in its slot: contiguous, layer-separate (each layer begins at a multiple of
-    /// blocks-alignment) or outer-separate (keys and values of each layer do)
+    /// Layout of a block in its slot: contiguous, layer-separate or outer-separate. layer-separate aligns each layer to
+    /// --blocks-alignment; outer-separate aligns the keys and the values of each layer
     #[arg(long, value_name = "FORM", default_value_t = FormSpec(LayoutForm::FullyContiguous))]
     #[serde(serialize_with = "text::serialize")]
     pub blocks_form: FormSpec,
-    /// What parts of a block are aligned to with blocks-form layer-separate or outer-separate, a power of two of at most
-    /// 4KiB. The agent sets the bytes between them to 0
+    /// Alignment of a block's parts, a power of two up to 4KiB. Requires --blocks-form layer-separate or
+    /// outer-separate. The agent fills the gaps with zeros
     #[arg(long, value_name = "BYTES", default_value_t = ByteCount(1))]
     pub blocks_alignment: ByteCount,
     /// Rank of the engine in its tensor-parallel group. Agents of other ranks or groups fetch the heads that they need
     #[arg(long, value_name = "RANK", default_value_t = 0)]
     pub blocks_tp_rank: u32,
-    /// Ranks of the group, 1 to 1,024. blocks-inner-dim is what one of them holds
+    /// Number of ranks in the tensor-parallel group, 1 to 1,024. --blocks-inner-dim is the size of one rank
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub blocks_tp_size: u32,
-    /// Consecutive ranks that hold the same heads: blocks-tp-size if all do (MLA), more than 1 if there are fewer heads than
-    /// ranks
+    /// Number of consecutive tensor-parallel ranks that have the same heads. Set it to --blocks-tp-size if all ranks
+    /// have the same heads (MLA), and above 1 if there are fewer heads than ranks
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub blocks_tp_replicas: u32,
 }

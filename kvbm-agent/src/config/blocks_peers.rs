@@ -16,24 +16,26 @@ use std::str::FromStr;
 #[derive(Debug, Clone, PartialEq, Eq, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct PeerOptions {
-    /// Address of the port that serves this agent's blocks to other agents; none if not set. It uses the TLS and identities
-    /// of the other ports
+    /// Address of the port that serves this agent's blocks to other agents. The port uses the TLS and identities of the
+    /// other ports. If not set: no port
     #[arg(long, value_name = "ADDRESS")]
     pub blocks_peer_listen: Option<SocketAddr>,
-    /// URL by which other agents reach that port, such as http://10.0.0.7:50053; the listen address if not set. The worker
-    /// is registered with it as label blocks-peer
+    /// URL at which other agents reach --blocks-peer-listen, such as http://10.0.0.7:50053. The worker is registered
+    /// with it as label blocks-peer. Required if the port listens on all addresses. If not set: the listen address
     #[arg(long, value_name = "URL")]
     pub blocks_peer_advertise: Option<String>,
-    /// File with the token that this agent sends to peers when it fetches blocks. It is sent only to https:// peers and
-    /// loopback addresses, because engines choose the peers. The token of token-file is never sent to peers
+    /// File with the bearer token for fetching blocks from peers. The agent sends the token only to https:// peers and
+    /// loopback addresses, because engines choose the peers. Peers never receive the token of --token-file
     #[arg(long, value_name = "FILE")]
     pub blocks_peer_token_file: Option<PathBuf>,
-    /// How blocks come from other agents: tcp, or nixl, which reads their memory and needs a build with the feature nixl. An
-    /// agent with nixl serves both. It requires --insecure: UCX, which NIXL uses, has no TLS and no identities
+    /// Transport of blocks from other agents: tcp or nixl. nixl reads the other agent's memory; it requires a build
+    /// with feature nixl, and --insecure: UCX, which NIXL uses, lacks TLS and identities. An agent with nixl serves
+    /// both
     #[arg(long, value_name = "NAME", default_value_t = PeerBackend::Tcp)]
     #[serde(serialize_with = "text::serialize")]
     pub blocks_peer_backend: PeerBackend,
-    /// NIXL's libnixl_capi.so, as pip install nixl-cu12 has it: a path, or a name that the loader searches for
+    /// NIXL's libnixl_capi.so, as in pip install nixl-cu12. Give a path, or a name that the loader searches for.
+    /// Requires --blocks-peer-backend nixl
     #[arg(long, value_name = "FILE", default_value = LIBRARY)]
     pub blocks_peer_nixl_library: PathBuf,
 }

@@ -19,15 +19,15 @@ const VOLUME: &str = "volume:";
 #[derive(Debug, Clone, PartialEq, Eq, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct StorageOptions {
-    /// Publish over NATS which blocks the block manager stores and removes in each tier, for storage providers. Needs
-    /// blocks-host-bytes
+    /// Publish storage events over NATS, for storage providers. An event states that a tier stored or removed a block.
+    /// Requires --blocks-host-bytes
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL", default_value_t = false)]
     pub storage_events: bool,
-    /// How often storage events are published, at most 60s. They are published earlier once 2048 events wait
+    /// Time between two publications of storage events, at most 60s. The agent publishes earlier once 2048 events wait
     #[arg(long, value_name = "TIME", default_value_t = Span(STORAGE_INTERVAL_DEFAULT))]
     pub storage_batch_interval: Span,
-    /// Name of blocks-volume in the index and in storage events, at most 57 bytes. Use the same name for all agents that
-    /// share the volume. In the index, it is the URL if not set
+    /// Name of --blocks-volume in index and storage events, at most 57 bytes. Use the same name for all agents that
+    /// share the volume. If not set: the index uses the URL
     #[arg(long, value_name = "NAME")]
     pub storage_volume_name: Option<String>,
 }

@@ -3,55 +3,54 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Starts an indexer-server and a fleet of mock engines, drives them with a workload routed by
-/// FindMatches and, on a second fleet, in turn, compares what the index says with what the engines
-/// hold, and prints what happened.
+/// Runs an indexer-server with two fleets of mock engines and checks the index. FindMatches chooses the engine of each
+/// request in the first fleet; in the second fleet, engines take turns. The demo then compares the index with the
+/// engines' caches, and prints a report.
 #[derive(Debug, Clone, PartialEq, clap::Parser)]
 #[command(name = "demo")]
 pub struct Args {
     /// Number of engines in each of the two fleets.
     #[arg(long, default_value_t = 8, value_parser = in_range(1, 64))]
     pub engines: usize,
-    /// Requests per pass [default: 4000 generated ones, or the whole trace].
+    /// Requests per pass [default: 4000 generated requests, or the complete trace].
     #[arg(long, value_name = "N", value_parser = in_range(1, 10_000_000))]
     pub requests: Option<usize>,
-    /// Seed of all text, and of the generated workload. The same seed gives the same requests.
+    /// Seed of all text and of the generated workload. Equal seeds give equal requests.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Trace in the Mooncake JSONL form to drive the engines with, instead of generated
-    /// conversations.
+    /// Trace in the Mooncake JSONL form [default: generated conversations].
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Send requests at their times of arrival, so many times faster. Without it, each engine gets
-    /// its next request as soon as one is done.
+    /// Replay arrival times, this many times faster than recorded. If not set: each engine receives its next request
+    /// when a request ends.
     #[arg(long, value_name = "FACTOR", value_parser = positive)]
     pub speed: Option<f64>,
-    /// Requests under way per engine, unless --speed is given.
+    /// Active requests per engine. Without effect if --speed is set.
     #[arg(long, default_value_t = 4, value_parser = in_range(1, 256))]
     pub concurrency: usize,
-    /// Physical blocks of each engine. The default is what a model of 8 billion parameters leaves
-    /// on an 80 GB accelerator, half a million tokens, and small enough that engines evict.
+    /// Capacity of each engine in blocks. The default is the cache of a model of 8 billion parameters on an 80 GB
+    /// accelerator, half a million tokens: small enough that engines evict.
     #[arg(long, default_value_t = 32_768, value_parser = in_range(1, 10_000_000))]
     pub capacity_blocks: usize,
     /// Tokens per block.
     #[arg(long, default_value_t = 16, value_parser = in_range(1, 1_024))]
     pub block_size: usize,
-    /// Give each engine a second group with a sliding window of so many tokens.
+    /// Tokens in the sliding window of each engine's second KV cache group. If not set: one group.
     #[arg(long, value_name = "TOKENS", value_parser = in_range(1, 1 << 20))]
     pub sliding_window: Option<usize>,
-    /// gRPC address of the server; another port is taken if it is in use.
+    /// gRPC address of the server. If the port is in use: another port.
     #[arg(long, default_value = "127.0.0.1:50051")]
     pub listen: SocketAddr,
-    /// HTTP address of the server; another port is taken if it is in use.
+    /// HTTP address of the server. If the port is in use: another port.
     #[arg(long, default_value = "127.0.0.1:9091")]
     pub http_listen: SocketAddr,
-    /// End when done, instead of keeping server and engines up until Ctrl-C.
+    /// Exit when done. If not set: server and engines run until Ctrl-C.
     #[arg(long)]
     pub exit: bool,
-    /// Write the report to a file, too, as JSON.
+    /// File for the report as JSON, besides the printed report.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// Write some prompts of the run to a file, as token ids, a line each: for a gateway to try.
+    /// File for some prompts of the run, to try with a gateway. Each line has the token ids of one prompt.
     #[arg(long, value_name = "FILE")]
     pub prompts: Option<PathBuf>,
 }
@@ -80,7 +79,7 @@ mod tests {
         Args::command().debug_assert();
     }
 
-    /// `.ci/demo --help` prints this file, and builds nothing.
+    /// `scripts/demo --help` prints this file, and builds nothing.
     #[test]
     fn the_help_that_is_printed_without_a_build_is_current() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/demo/help.txt");

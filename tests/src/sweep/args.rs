@@ -37,30 +37,33 @@ pub enum Generated {
     Paced,
 }
 
-/// Compares ways of routing on workloads, in virtual time: mock engines with exact caches and a stated model of step
-/// times, the real index and the real router, at shares of the load that engines keep up with in turn. Prints a
-/// table and where kv does not win; Ctrl-C ends it. The times of the engines are assumptions: compare rows, and
-/// do not read them as those of any hardware. With --what-if it answers what would change, at the workload's own rate.
+/// Compares routing modes on workloads, in virtual time. Each run has mock engines with exact caches and a model of
+/// step times, the real index and the real router, at fractions of the load that round-robin sustains. The sweep prints
+/// a table, and where kv does not win; Ctrl-C ends it. The times of the engines are assumptions: compare rows, and do
+/// not read them as measurements of any hardware. With --what-if, it estimates the effect of changes, at the workload's
+/// own rate.
 #[derive(Debug, Clone, PartialEq, clap::Parser)]
 #[command(name = "sweep")]
 pub struct Args {
-    /// Trace in the Mooncake JSONL form, or one that the router or the gateway recorded; without it, generated workloads.
+    /// Mooncake JSONL trace, or a recording of the router or gateway. If not set: generated workloads.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// The model of the trace whose requests count; needed if it has several.
+    /// Model of the trace whose requests are used. Required if the trace has several models.
     #[arg(long, value_name = "NAME", requires = "trace")]
     pub model: Option<String>,
-    /// Generated workloads; all but paced unless there is a trace, with --processes the first.
+    /// Generated workloads, separated by commas. If not set: all but paced; with --processes, only conversations.
+    /// Excludes --trace.
     #[arg(long, value_name = "NAME", value_delimiter = ',', conflicts_with = "trace")]
     pub workload: Vec<Generated>,
-    /// What if? Changes with commas between them, as workers=+2,cache=2x; once for each row. Names: workers, cache, host,
-    /// disk (=2x, =+2, =12), no-host, no-disk, weight, load-weight, unstated-capacity, traffic, routers, staleness-ms, prefill-workers,
-    /// policy.
+    /// Changes whose effect to estimate, separated by commas, such as workers=+2,cache=2x. Repeat the flag for more
+    /// rows. Names: workers, cache, host, disk (=2x, =+2, =12), no-host, no-disk, weight, load-weight,
+    /// unstated-capacity, traffic, routers, staleness-ms, prefill-workers, policy.
     #[arg(long, value_name = "CHANGES")]
     pub what_if: Vec<WhatIf>,
-    /// Repeats one point with processes in real time, and compares it with virtual time: engines, index, router and clients,
-    /// kv and round-robin, seed 1, at this load in percent [default: 70]. Fails if the mean time to the first token or hit
-    /// tokens deviate by more than 10 %, or if the machine is too busy to tell. With 4,000 requests it takes some 20 minutes.
+    /// Repeat one point with real processes in real time. The value is the load in percent [default: 70]. The sweep
+    /// runs engines, index, router and clients with kv and round-robin, seed 1, and compares the results with virtual
+    /// time. It fails if the mean time to the first token or the hit tokens deviate by more than 10 %, or if the
+    /// machine is too busy to measure. 4,000 requests take about 20 minutes.
     #[arg(
         long,
         value_name = "LOAD",
@@ -70,89 +73,92 @@ pub struct Args {
         conflicts_with_all = ["what_if", "out"]
     )]
     pub processes: Option<f64>,
-    /// With --processes: so many times faster than the model goes everything.
+    /// Factor by which engines are faster than the step model. Requires --processes.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, requires = "processes")]
     pub time_scale: f64,
-    /// Folder for plots (SVG) and all points (CSV), which is made if it is not there.
+    /// Folder for plots (SVG) and all points (CSV), created if missing.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// A quick look: 600 requests, 2 seeds and loads of 50 and 70 %, which takes some seconds. With --processes: 60 requests
-    /// and 2 engines.
+    /// Quick run of a few seconds. 600 requests, 2 seeds, loads of 50 and 70 %. With --processes: 60 requests and 2
+    /// engines.
     #[arg(long)]
     pub short: bool,
-    /// Requests of each run; a trace has a window of so many, from a place that the seed picks.
+    /// Requests of each run. Of a trace, the seed chooses a window of this length.
     #[arg(long, value_name = "N", default_value_t = 4_000)]
     pub requests: usize,
-    /// Number of seeds, from 1. A seed picks the window and the moments of arrival, or the generated workload.
+    /// Number of seeds, counted from 1. A seed chooses the trace's window and the times of arrival, or the generated
+    /// workload.
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub seeds: u64,
-    /// Loads, in percent of the highest rate of arrivals with which round-robin keeps up.
+    /// Loads, in percent of the highest arrival rate that round-robin sustains.
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_values_t = [30.0, 50.0, 70.0, 85.0])]
     pub loads: Vec<f64>,
-    /// How late the index hears of the caches, in milliseconds: kv runs with each of these.
+    /// Delays of the index behind the caches, in milliseconds. kv runs with each delay.
     #[arg(long, value_name = "MS", value_delimiter = ',', default_values_t = [0, 100, 1_000])]
     pub staleness_ms: Vec<u64>,
-    /// Weight of prefill against blocks in use in kv's cost; the default is the router's.
+    /// Weight of prefill against blocks in use in kv's cost. The default is the router's.
     #[arg(long, value_name = "WEIGHT", default_value_t = CostConfig::default().overlap_score_weight)]
     pub overlap_weight: f64,
-    /// Weight of earlier requests' prefill in kv's cost; the default is the router's.
+    /// Weight of earlier requests' prefill in kv's cost. The default is the router's.
     #[arg(long, value_name = "WEIGHT", default_value_t = CostConfig::default().active_prefill_weight)]
     pub active_prefill_weight: f64,
-    /// Engines do not state to routers how many blocks they have.
+    /// Hide the engines' number of blocks from routers.
     #[arg(long)]
     pub unstated_capacity: bool,
-    /// Threads that run points.
+    /// Number of threads that run points.
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub threads: usize,
-    /// Engines.
+    /// Number of engines.
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub engines: usize,
-    /// Engines of these that only compute prompts, where prompts and answers have engines of their own [default: 5/8].
+    /// Engines that only compute prompts, in runs that separate prefill [default: 5/8 of --engines].
     #[arg(long, value_name = "N")]
     pub prefill_engines: Option<usize>,
-    /// Replicas of the router, where there are several.
+    /// Number of router replicas, in runs with several routers.
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub routers: usize,
-    /// Tokens per block; they divide a trace's tokens per hash id [default: 64, or those of a recorded trace].
+    /// Tokens per block [default: 64, or the size in a recorded trace]. The size must divide a trace's tokens per hash
+    /// id.
     #[arg(long, value_name = "TOKENS")]
     pub block_size: Option<usize>,
-    /// Tokens that an engine keeps in host memory.
+    /// Size of an engine's host memory cache, in tokens.
     #[arg(long, value_name = "TOKENS", default_value_t = 0)]
     pub host_tokens: usize,
-    /// Tokens that an engine keeps on disk.
+    /// Size of an engine's disk cache, in tokens.
     #[arg(long, value_name = "TOKENS", default_value_t = 0)]
     pub disk_tokens: usize,
-    /// Tokens that the cache of an engine holds: what a model of 8 billion parameters leaves of 80 GB.
+    /// Size of an engine's cache, in tokens. The default is the memory that a model of 8 billion parameters leaves of
+    /// 80 GB.
     #[arg(long, value_name = "TOKENS", default_value_t = CACHE_TOKENS)]
     pub cache_tokens: usize,
-    /// Most tokens that a step computes.
+    /// Maximum number of tokens that a step computes.
     #[arg(long, value_name = "TOKENS", default_value_t = STEP_TOKENS_MAX)]
     pub step_tokens_max: usize,
-    /// Most requests that run at once on an engine.
+    /// Maximum number of requests that run concurrently on an engine.
     #[arg(long, value_name = "N", default_value_t = RUNNING_REQUESTS_MAX)]
     pub running_max: usize,
-    /// Time of a step, whatever it computes, in nanoseconds.
+    /// Fixed time of a step, in nanoseconds.
     #[arg(long, value_name = "NS", default_value_t = STEP_NANOS)]
     pub step_ns: Nanos,
-    /// Time of each prompt token of a step, in nanoseconds.
+    /// Time per prompt token of a step, in nanoseconds.
     #[arg(long, value_name = "NS", default_value_t = PREFILL_TOKEN_NANOS)]
     pub prefill_token_ns: Nanos,
-    /// Time of each sequence that decodes in a step, in nanoseconds.
+    /// Time per sequence that decodes in a step, in nanoseconds.
     #[arg(long, value_name = "NS", default_value_t = DECODE_SEQUENCE_NANOS)]
     pub decode_sequence_ns: Nanos,
-    /// Time of each token of context that a step reads, in nanoseconds.
+    /// Time per token of context that a step reads, in nanoseconds.
     #[arg(long, value_name = "NS", default_value_t = CONTEXT_TOKEN_NANOS)]
     pub context_token_ns: Nanos,
-    /// Time of each token that a step fetches from host memory, in nanoseconds.
+    /// Time per token that a step fetches from host memory, in nanoseconds.
     #[arg(long, value_name = "NS", default_value_t = HOST_TOKEN_NANOS)]
     pub host_token_ns: Nanos,
-    /// Time of each token that a step fetches from disk, in nanoseconds.
+    /// Time per token that a step fetches from disk, in nanoseconds.
     #[arg(long, value_name = "NS", default_value_t = DISK_TOKEN_NANOS)]
     pub disk_token_ns: Nanos,
-    /// Time of a transfer from a prefill engine to a decode engine, whatever it moves, in nanoseconds.
+    /// Fixed time of a transfer from prefill to decode engine, in nanoseconds.
     #[arg(long, value_name = "NS", default_value_t = TRANSFER_NANOS)]
     pub transfer_ns: Nanos,
-    /// Time of each token of a transfer, in nanoseconds.
+    /// Time per token of a transfer between engines, in nanoseconds.
     #[arg(long, value_name = "NS", default_value_t = TRANSFER_TOKEN_NANOS)]
     pub transfer_token_ns: Nanos,
     /// Time of a message from one router to another, in nanoseconds.

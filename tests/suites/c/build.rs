@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 /// The package that is tested.
 pub fn package() -> PathBuf {
-    root().join("kvbm-agent/clients/c")
+    root().join("clients/c")
 }
 
 pub fn root() -> PathBuf {

@@ -7,7 +7,7 @@ use std::process::Command;
 /// The example in the README of the C bindings, with this agent's address, linked statically.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_example_of_the_readme_runs() {
-    let readme = build::root().join("kvbm-agent/clients/c/README.md");
+    let readme = build::root().join("clients/c/README.md");
     let readme = fs::read_to_string(readme).expect("a README");
     let (_, rest) = readme.split_once("```c\n").expect("an example in C");
     let (example, _) = rest.split_once("```").expect("its end");

@@ -14,7 +14,7 @@ const HEAD: &str = "\
  * and end with a 0 byte. Nothing that a caller passes in is retained: it may be freed after the call. Times are
  * in milliseconds, blocks are counted, tokens never leave the process.
  *
- * Made of the code: do not edit it. `.ci/fix` makes it anew. */";
+ * Made of the code: do not edit it. `scripts/fix` makes it anew. */";
 
 /// Our names, and the header's.
 const NAMES: [(&str, &str); 6] = [
@@ -56,5 +56,5 @@ fn the_header_is_current() {
         fs::write(&path, &fresh).expect("write the header");
     }
     let committed = fs::read_to_string(&path).unwrap_or_default();
-    assert!(committed == fresh, "include/kvasir.h is stale: run .ci/fix");
+    assert!(committed == fresh, "include/kvasir.h is stale: run scripts/fix");
 }

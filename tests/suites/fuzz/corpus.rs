@@ -76,7 +76,7 @@ fn frames() -> Vec<Vec<u8>> {
 fn events() -> Result<Vec<Vec<u8>>> {
     let mut inputs = Vec::new();
     for (engine, file) in ["vllm", "sglang", "trtllm"].into_iter().enumerate() {
-        let path = root().join(format!("../proto/engine/tests/data/golden-frames/{file}.jsonl"));
+        let path = root().join(format!("../engine/tests/data/golden-frames/{file}.jsonl"));
         let text = fs::read_to_string(path)?;
         let payloads: Vec<_> = text.lines().filter_map(payload).collect();
         let apart = (payloads.len() / GOLDEN_OF_FILE).max(1);

@@ -1,6 +1,6 @@
 //! The fuzz targets as a test: each replays its corpus in `tests/data/fuzz`, then changes of it, by a seed that is printed.
 //!
-//! `KVASIR_SEED=7` for other changes; `.ci/fuzz` runs the same targets under libFuzzer. `KVASIR_REGENERATE=1` writes the
+//! `KVASIR_SEED=7` for other changes; `scripts/fuzz` runs the same targets under libFuzzer. `KVASIR_REGENERATE=1` writes the
 //! corpus anew. An input that failed belongs into the corpus of its target.
 
 #![allow(clippy::disallowed_methods, reason = "tests read their switches from the environment")]

@@ -5,6 +5,7 @@ use crate::sources::{read, root};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use toml::Table;
 
 /// Declared for what they build or switch on, and named nowhere.
@@ -53,4 +54,23 @@ fn every_dependency_that_is_declared_is_used() {
         }
     }
     assert!(unused.is_empty(), "declared and not used: {unused:#?}");
+}
+
+/// Engines load libkvasir into their own process.
+const LIBRARY_CRATES_MAX: usize = 110;
+
+#[test]
+fn the_c_library_depends_on_few_crates() {
+    let tree = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()))
+        .args(["tree", "--locked", "--offline", "--package", "kvasir-c"])
+        .args(["--edges", "normal", "--prefix", "none"])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    let lines = String::from_utf8(tree.stdout).expect("names");
+    let crates: BTreeSet<&str> =
+        lines.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    let count = crates.len();
+    assert!((20..=LIBRARY_CRATES_MAX).contains(&count), "{count} crates: {crates:?}");
 }

@@ -4,8 +4,8 @@ use crate::sources::{read, root, rust_files};
 use std::collections::BTreeMap;
 use std::fs;
 
-const TABLES: [&str; 3] = ["kvbm-agent/NAMES.md", "proto/NAMES.md", "router-client/NAMES.md"];
-const PYTHON_TESTS: &str = "kvbm-agent/clients/python/tests";
+const TABLES: [&str; 1] = ["router-client/COMING-FROM-DYNAMO.md"];
+const PYTHON_TESTS: &str = "clients/python/tests";
 
 /// Texts of the files that may have tests, by the name of the file.
 fn files() -> BTreeMap<String, Vec<String>> {

@@ -13,7 +13,7 @@ const REGISTRY: &[u8] = b"/registry/src/";
 type Crate = (String, String);
 
 fn bill(package: &str) -> Vec<Value> {
-    let output = Command::new(root().join(".ci/sbom")).arg(package).output().expect("it runs");
+    let output = Command::new(root().join("scripts/sbom")).arg(package).output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let mut bill: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(bill["bomFormat"], "CycloneDX");

@@ -26,6 +26,19 @@ impl Source {
     }
 }
 
+/// Folders with Rust code.
+const FOLDERS: [&str; 9] = [
+    "proto",
+    "engine",
+    "kit",
+    "indexer-server",
+    "router-client",
+    "kvbm-agent",
+    "clients",
+    "tests",
+    "benches",
+];
+
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace's folder")
 }
@@ -38,7 +51,7 @@ pub fn read(path: &str) -> String {
 /// All Rust files of the workspace but generated ones.
 pub fn rust_files() -> Vec<Source> {
     let mut files = Vec::new();
-    for folder in ["proto", "indexer-server", "router-client", "kvbm-agent", "tests", "benches"] {
+    for folder in FOLDERS {
         walk(&root().join(folder), &mut files);
     }
     assert!(files.len() > 50, "the walk found {} files", files.len());

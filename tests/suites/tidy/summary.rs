@@ -1,4 +1,4 @@
-//! What `.ci/test` says at its end, of recorded output of `cargo test --no-fail-fast`.
+//! What `scripts/test` says at its end, of recorded output of `cargo test --no-fail-fast`.
 
 use std::fs::File;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 fn summary(log: &str, status: &str) -> Vec<String> {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     let log = File::open(tests.join("data/cargo-test").join(log)).expect("the recorded output");
-    let script = tests.join("../.ci/summary");
+    let script = tests.join("../scripts/summary");
     let output = Command::new(script).arg(status).stdin(Stdio::from(log)).output();
     let output = output.expect("the script");
     assert!(output.status.success(), "{}", output.status);

@@ -24,9 +24,9 @@ fn no_leftovers() {
 /// The C bindings and the block manager's memory, which meet pointers, and the instruction that fetches memory ahead: leave for it,
 /// and where it is.
 const POINTERS: [&str; 19] = [
-    "kvbm-agent/clients/c/src/lib.rs",
-    "kvbm-agent/clients/c/src/abi.rs",
-    "kvbm-agent/clients/c/src/read.rs",
+    "clients/c/src/lib.rs",
+    "clients/c/src/abi.rs",
+    "clients/c/src/read.rs",
     "kvbm-agent/memory/src/lib.rs",
     "kvbm-agent/memory/src/arena/mod.rs",
     "kvbm-agent/memory/src/arena/view.rs",

@@ -261,7 +261,10 @@ impl Follower {
     }
 
     async fn open(&mut self, hello: &Hello, arrival: Arrival) -> Result<Opened, IngestError> {
-        let Arrival { in_order, is_behind, awaits_heartbeat } = arrival;
+        let (awaits_heartbeat, in_order, is_behind) = match arrival {
+            Arrival::Direct => (false, false, false),
+            Arrival::Broker { in_order, is_behind } => (true, in_order, is_behind),
+        };
         let incarnation = hello.incarnation;
         let now = self.ingest.origin.elapsed();
         let source_name = || self.name.clone();
@@ -293,9 +296,7 @@ impl Follower {
         if !is_present {
             self.stated = LatestStated::default();
         }
-        if awaits_heartbeat {
-            self.stated.await_heartbeat();
-        }
+        self.stated.await_heartbeat(awaits_heartbeat);
         self.fence.cancel();
         self.fence = CancellationToken::new();
         self.stream += 1;

@@ -59,10 +59,10 @@ impl LatestStated {
         Self { now, later: None, is_stated: false }
     }
 
-    /// The source is not exact before its first heartbeat.
-    pub(super) fn await_heartbeat(&mut self) {
+    /// A source that is awaited is not exact before its first heartbeat.
+    pub(super) const fn await_heartbeat(&mut self, is_awaited: bool) {
         if !self.is_stated {
-            self.now.state = self.now.state.max(SourceState::CatchingUp);
+            self.now.state = if is_awaited { SourceState::CatchingUp } else { SourceState::Exact };
         }
     }
 

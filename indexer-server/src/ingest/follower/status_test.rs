@@ -125,7 +125,7 @@ async fn what_a_source_stated_before_a_restart_lasts_until_its_next_heartbeat() 
 async fn a_source_over_a_broker_is_not_exact_before_its_first_heartbeat() {
     let (ingest, worker) = fleet().await;
     let mut follower = Follower::new(&ingest, &worker, "s", Arc::new(TaskState::of(None)), None);
-    let arrival = Arrival { awaits_heartbeat: true, ..Arrival::default() };
+    let arrival = Arrival::Broker { in_order: false, is_behind: false };
     for incarnation in [INCARNATION, Incarnation(2)] {
         follower.open(&hello(&worker, incarnation), arrival).await.expect("it is admitted");
         follower.follow(follower.stream, stored(5), None).await.expect("the index is there");
@@ -144,7 +144,7 @@ async fn a_source_over_a_broker_is_not_exact_before_its_first_heartbeat() {
 async fn a_direct_stream_after_a_log_that_was_behind_is_live() {
     let (ingest, worker) = fleet().await;
     let mut follower = Follower::new(&ingest, &worker, "s", Arc::new(TaskState::of(None)), None);
-    let log = Arrival { is_behind: true, ..Arrival::default() };
+    let log = Arrival::Broker { in_order: false, is_behind: true };
     for (arrival, state) in
         [(log, SourceState::CatchingUp), (Arrival::default(), SourceState::Exact)]
     {

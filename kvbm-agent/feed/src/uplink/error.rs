@@ -1,5 +1,5 @@
-use kvasir_process::causes::causes;
 use kvasir_proto::pb::{PublishRefusal, RefusalReason};
+use kvasir_tasks::causes::causes;
 use kvasir_tls::DialError;
 use std::error::Error;
 use std::time::Duration;

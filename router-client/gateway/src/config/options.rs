@@ -8,59 +8,61 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What may be configured, each option by flag, environment and file alike.
+/// Options, each available as a flag, an environment variable and a key of the file.
 #[derive(Debug, Clone, PartialEq, Args, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Options {
-    /// Where a worker's engine answers, WORKER=URL, such as gpu-0=http://10.0.0.7:8000. Repeat the flag (or put , between)
-    /// for more workers. Others are asked at the address in their label http
+    /// Address of a worker's engine, WORKER=URL, such as gpu-0=http://10.0.0.7:8000. Overrides the worker's label http.
+    /// Repeat the flag, or separate by commas, for more workers
     #[arg(long, value_name = "WORKER=URL", value_delimiter = ',')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub engine: Vec<String>,
-    /// Tenant whose models are served
+    /// Tenant whose models the gateway serves. If not set: the tenant without a name
     #[arg(long, value_name = "TENANT", default_value = "")]
     pub tenant: String,
-    /// Where the tokens of a prompt come from: file (the tokenizers given with tokenizer), render (the engines' own endpoint)
-    /// or none (load alone decides). If not set: file if there is a tokenizer, else render
+    /// Source of a prompt's tokens: file, render or none. file uses --tokenizer, render calls the engines or
+    /// --render-url, and none routes by load alone. If not set: file with --tokenizer, else render
     #[arg(long, value_name = "SOURCE")]
     #[serde(serialize_with = "optional::serialize")]
     pub tokens: Option<TokenSource>,
-    /// A tokenizer.json, with its tokenizer_config.json beside it for chat templates; MODEL=FILE for one model only. Repeat
-    /// the flag (or put ; between) for more models
+    /// Tokenizer for all models, a tokenizer.json; MODEL=FILE for one model. A tokenizer_config.json beside it provides
+    /// the chat template. Repeat the flag, or separate by semicolons, for more models
     #[arg(long, value_name = "FILE", value_delimiter = ';')]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tokenizer: Vec<String>,
-    /// Server that renders prompts, such as that of vllm launch render; the engines themselves if not set
+    /// URL of a server that renders prompts, such as vllm launch render. If not set: the engines render prompts
     #[arg(long, value_name = "URL")]
     pub render_url: Option<String>,
-    /// Longest wait for rendered tokens; after it, load alone decides
+    /// Maximum wait for rendered tokens, after which load alone decides
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(5))]
     pub render_timeout: Span,
-    /// Most memory for the tokens of earlier prompts
+    /// Maximum memory for the cached tokens of earlier prompts
     #[arg(long, value_name = "BYTES", default_value_t = ByteCount(64 << 20))]
     pub token_cache_bytes: ByteCount,
-    /// How many other workers get a request that its worker failed before the first byte of its answer
+    /// Maximum retries of a request on other workers, 0 to 16. The gateway retries if the worker fails before the first
+    /// byte of its answer
     #[arg(long, value_name = "COUNT", default_value_t = 2)]
     pub retries: u32,
-    /// Longest wait for a connection to an engine
+    /// Maximum wait for a connection to an engine
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(2))]
     pub connect_timeout: Span,
-    /// Longest wait for an engine's answer: for the first bytes of a stream, else for all of it
+    /// Maximum wait for an engine's answer. For a stream: the wait for the first bytes; otherwise: for the complete
+    /// answer
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(600))]
     pub answer_timeout: Span,
-    /// Longest pause in an engine's stream
+    /// Maximum time between two events of an engine's stream
     #[arg(long, value_name = "TIME", default_value_t = Span(Duration::from_secs(120)))]
     pub stall_timeout: Span,
-    /// Longest wait for the body of a client's request
+    /// Maximum wait for the body of a client's request
     #[arg(long, value_name = "TIME", default_value_t = Span::seconds(30))]
     pub body_timeout: Span,
-    /// Most bytes of a client's request
+    /// Maximum size of a client's request
     #[arg(long, value_name = "BYTES", default_value_t = ByteCount(16 << 20))]
     pub body_bytes: ByteCount,
-    /// Most requests at a time; more are refused
+    /// Maximum number of concurrent requests. Further requests are refused
     #[arg(long, value_name = "COUNT", default_value_t = 4_096)]
     pub max_in_flight: usize,
-    /// Most connections of clients; more are closed at once
+    /// Maximum number of client connections. Further connections are closed immediately
     #[arg(long, value_name = "COUNT", default_value_t = 8_192)]
     pub max_connections: usize,
     /// How workers are found and chosen.

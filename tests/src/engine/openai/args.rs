@@ -23,111 +23,113 @@ use tokio::io::{AsyncReadExt, stdin};
 use tokio::select;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// A mock inference engine: an exact block cache without a model. With --listen it serves OpenAI's API over HTTP, publishes
-/// KV events over ZMQ as vLLM does, and takes as long as the stated model of a step says. When it is ready it prints one
-/// line of JSON with its addresses; SIGTERM or SIGINT stop it. Without --listen it takes requests as lines of JSON on its
-/// standard input, in no time; the handle for that is kvasir_tests::engine::EngineProcess.
+/// Mock inference engine: an exact block cache without a model. With --listen, it serves OpenAI's API over HTTP and
+/// publishes KV events over ZMQ like vLLM, at the speed of the step model. Once ready, it prints one line of JSON with
+/// its addresses; SIGTERM or SIGINT stop it. Without --listen, it reads requests as lines of JSON from standard input,
+/// and answers in no time; the handle for this mode is kvasir_tests::engine::EngineProcess.
 ///
-/// A step takes the sum of step, prefill, decode and context times. The defaults are assumptions that resemble an
-/// accelerator with 80 GB and a model of 8 billion parameters; the sweep has the same.
+/// The time of a step is the sum of its step, prefill, decode and context times. The defaults are assumptions that
+/// resemble an accelerator with 80 GB and a model of 8 billion parameters; the sweep has the same defaults.
 #[derive(Debug, Clone, PartialEq, clap::Parser)]
 #[command(name = "mock-engine", verbatim_doc_comment)]
 pub struct Args {
-    /// Address of the HTTP side; port 0 is any.
+    /// Address of the HTTP port; port 0 chooses a free port.
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<SocketAddr>,
-    /// ZMQ endpoint of the published events; port 0 is any.
+    /// ZMQ endpoint that publishes KV events; port 0 chooses a free port.
     #[arg(long, value_name = "ENDPOINT", default_value = "tcp://127.0.0.1:0")]
     pub events: String,
-    /// ZMQ endpoint of replays; port 0 is any.
+    /// ZMQ endpoint that replays events; port 0 chooses a free port.
     #[arg(long, value_name = "ENDPOINT", default_value = "tcp://127.0.0.1:0")]
     pub replay: String,
-    /// Topic of the events.
+    /// ZMQ topic of the events.
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub topic: String,
-    /// Layout of the events: map (vLLM 0.33) or array (vLLM 0.23).
+    /// Wire format of the events: map (vLLM 0.33) or array (vLLM 0.23).
     #[arg(long, value_name = "FORM", value_enum, default_value_t = Form::Map)]
     pub form: Form,
     /// Data-parallel rank in events and metrics.
     #[arg(long, value_name = "RANK", default_value_t = 0)]
     pub dp_rank: u32,
-    /// Where the names of blocks start: engines with equal seeds name equal blocks equally.
+    /// Seed of block names. Engines with equal seeds give equal blocks equal names.
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     pub name_seed: u64,
-    /// Batches that are retained for replays.
+    /// Number of batches retained for replays.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub buffer_batches: usize,
     /// Name of the model.
     #[arg(long, value_name = "NAME", default_value = "mock")]
     pub model: String,
-    /// Tokenizer of the model, a tokenizer.json. Without one, prompts must be token ids and the text of answers is token
+    /// Tokenizer of the model (tokenizer.json). If not set: prompts must be token ids, and the text of answers is token
     /// ids.
     #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
-    /// A tokenizer_config.json with the chat template [default: such a file beside the tokenizer, or a simple template].
+    /// File with the chat template (tokenizer_config.json) [default: the file beside the tokenizer, or a simple
+    /// template].
     #[arg(long, value_name = "FILE", requires = "tokenizer")]
     pub tokenizer_config: Option<PathBuf>,
-    /// Most tokens of a prompt with its answer [default: what the cache has room for].
+    /// Maximum number of tokens of a prompt with its answer [default: the size of the cache].
     #[arg(long, value_name = "TOKENS")]
     pub max_model_len: Option<usize>,
-    /// Tokens of an answer that the client does not limit.
+    /// Tokens of an answer if the client sets no limit.
     #[arg(long, value_name = "TOKENS", default_value_t = ANSWER_TOKENS)]
     pub answer_tokens: usize,
-    /// Longest body of a request, in bytes.
+    /// Maximum size of a request body, in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = BODY_BYTES_MAX)]
     pub body_bytes_max: usize,
-    /// Most requests that wait or run; more get status 503.
+    /// Maximum number of waiting and running requests. Further requests receive status 503.
     #[arg(long, value_name = "N", default_value_t = LiveConfig::default().requests_max)]
     pub requests_max: usize,
     /// Tokens per block.
     #[arg(long, value_name = "TOKENS", default_value_t = 16)]
     pub block_size: usize,
-    /// Tokens that the cache holds.
+    /// Size of the cache, in tokens.
     #[arg(long, value_name = "TOKENS", default_value_t = CACHE_TOKENS)]
     pub cache_tokens: usize,
-    /// Most tokens that a step computes.
+    /// Maximum number of tokens that a step computes.
     #[arg(long, visible_alias = "max-num-batched-tokens", value_name = "TOKENS", default_value_t = STEP_TOKENS_MAX)]
     pub step_tokens_max: usize,
-    /// Most requests that run at once.
+    /// Maximum number of requests that run concurrently.
     #[arg(long, visible_alias = "max-num-seqs", value_name = "N", default_value_t = RUNNING_REQUESTS_MAX)]
     pub running_max: usize,
-    /// So many times faster than the model goes everything.
+    /// Factor by which the engine is faster than the step model.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     pub time_scale: f64,
-    /// Time of a step, whatever it computes, in nanoseconds.
+    /// Fixed time of a step, in nanoseconds.
     #[arg(long, value_name = "NS", default_value_t = STEP_NANOS)]
     pub step_ns: Nanos,
-    /// Time of each prompt token of a step, in nanoseconds.
+    /// Time per prompt token of a step, in nanoseconds.
     #[arg(long, value_name = "NS", default_value_t = PREFILL_TOKEN_NANOS)]
     pub prefill_token_ns: Nanos,
-    /// Time of each sequence that decodes in a step, in nanoseconds.
+    /// Time per sequence that decodes in a step, in nanoseconds.
     #[arg(long, value_name = "NS", default_value_t = DECODE_SEQUENCE_NANOS)]
     pub decode_sequence_ns: Nanos,
-    /// Time of each token of context that a step reads, in nanoseconds.
+    /// Time per token of context that a step reads, in nanoseconds.
     #[arg(long, value_name = "NS", default_value_t = CONTEXT_TOKEN_NANOS)]
     pub context_token_ns: Nanos,
-    /// Time of a transfer from another engine, whatever it moves, in nanoseconds.
+    /// Fixed time of a transfer from another engine, in nanoseconds.
     #[arg(long, value_name = "NS", default_value_t = TRANSFER_NANOS)]
     pub transfer_ns: Nanos,
-    /// Time of each token of a transfer, in nanoseconds.
+    /// Time per token of a transfer between engines, in nanoseconds.
     #[arg(long, value_name = "NS", default_value_t = TRANSFER_TOKEN_NANOS)]
     pub transfer_token_ns: Nanos,
-    /// Host under which other engines reach this one [default: that of --listen].
+    /// Host at which other engines reach this engine [default: the host of --listen].
     #[arg(long, value_name = "HOST")]
     pub transfer_host: Option<String>,
-    /// How long blocks are held for another engine, in milliseconds of real time.
+    /// How long blocks are kept for another engine, in real milliseconds.
     #[arg(long, value_name = "MS", default_value_t = LiveConfig::default().hold_timeout.as_millis() as u64)]
     pub hold_timeout_ms: u64,
-    /// What to do with a prompt whose blocks cannot be fetched from another engine.
+    /// Treatment of a prompt whose blocks cannot be fetched from another engine.
     #[arg(long, value_name = "POLICY", value_enum, default_value_t = LoadFailure::Recompute)]
     pub load_failure: LoadFailure,
-    /// Answer so many prefills for other engines, and fail all later ones with status 500.
+    /// Number of prefills for other engines to answer. Later prefills fail with status 500. If not set: all are
+    /// answered.
     #[arg(long, value_name = "N")]
     pub fail_prefill_after: Option<u64>,
-    /// Answer 403 at /render, as vLLM does without --enable-scale-out.
+    /// Answer 403 at /render, like vLLM without --enable-scale-out.
     #[arg(long)]
     pub render_closed: bool,
-    /// End, too, when the standard input does: with the process that started this one.
+    /// Exit also when standard input ends, as when the parent process exits.
     #[arg(long)]
     pub until_stdin_ends: bool,
 }

@@ -1,0 +1,25 @@
+# Entrances to the scripts. `make help` lists them.
+.DEFAULT_GOAL := help
+SHELL := bash
+.PHONY: help demo test fix lint bench sweep
+
+help: ## List the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+demo: ## Run engines, an index and queries; print what routing by cache saves
+	@scripts/demo $(ARGS)
+
+test: ## Run every test
+	@scripts/test
+
+fix: ## Format the code and regenerate generated files
+	@scripts/fix
+
+lint: ## Check formatting and lints
+	@source .ci/env && cargo fmt --all --check && cargo clippy --locked --workspace --all-targets -- -D warnings
+
+bench: ## Measure and write the benchmark report
+	@benches/report $(ARGS)
+
+sweep: ## Compare routing modes in virtual time
+	@scripts/sweep $(ARGS)

@@ -1,0 +1,313 @@
+use crate::fault::Fault;
+use kvasir_feed::feed::{Feed, SourceConfig, new_incarnation};
+use kvasir_feed::hub::{Hub, HubConfig};
+use kvasir_feed::journal::JournalConfig;
+use kvasir_feed::publisher::{KvEventPublisher, NewBlocks};
+use kvasir_feed::uplink::{Overrun, UplinkConfig, UplinkStatus, run_uplink};
+use kvasir_proto::convert::{ConvertError, Registration};
+use kvasir_proto::limits::{EVENT_BLOCKS_MAX, WORKER_RANKS_MAX};
+use kvasir_proto::pb;
+use kvasir_proto::target::{is_tls, read_target};
+use kvasir_proto::types::{BlockName, CopyMode, Tier};
+use kvasir_tasks::tasks::Tasks;
+use kvasir_tls::Dialer;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+const HELD_BLOCKS_DEFAULT: usize = 4 << 20;
+const JOURNAL_BYTES_DEFAULT: usize = 32 << 20;
+/// Small events take about 200 bytes: what bounds the journal is its bytes.
+const JOURNAL_BATCHES: usize = 1 << 20;
+/// Most blocks that may be configured: the journal finds them by numbers of 32 bits.
+const HELD_BLOCKS_MAX: usize = 1 << 31;
+/// Heartbeats go out at least this often, and four times in a lease.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
+/// Longest wait for the thread of a publisher that is freed.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Who publishes, and where to.
+#[derive(Debug)]
+pub(crate) struct Config<'a> {
+    pub(crate) endpoint: &'a str,
+    pub(crate) worker_id: &'a str,
+    pub(crate) model: &'a str,
+    pub(crate) tenant: &'a str,
+    pub(crate) source: Option<&'a str>,
+    pub(crate) block_size: u32,
+    pub(crate) rank: u32,
+    pub(crate) copy_mode: CopyMode,
+    pub(crate) lease_ms: u32,
+    /// 0 for the default, as for the next.
+    pub(crate) held_blocks_max: usize,
+    pub(crate) journal_bytes_max: usize,
+}
+
+/// What one rank of an engine holds, journalled, and an uplink that keeps up with it.
+#[derive(Debug)]
+pub(crate) struct Publisher {
+    feed: Arc<Feed>,
+    events: KvEventPublisher,
+    held_blocks_max: usize,
+    /// Held from the check for room until it is taken.
+    storing: Mutex<()>,
+    dropped_events: AtomicU64,
+    uplink: watch::Receiver<UplinkStatus>,
+    stop: CancellationToken,
+    /// None once it was shut down.
+    tasks: Mutex<Option<Tasks>>,
+    /// None while it is dropped.
+    runtime: Option<Runtime>,
+}
+
+/// State of a publisher.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    pub(crate) head: u64,
+    pub(crate) acknowledged: u64,
+    pub(crate) held_blocks: u64,
+    pub(crate) dropped_events: u64,
+    pub(crate) uplink: UplinkStatus,
+}
+
+impl Publisher {
+    /// Starts a publisher. The other side need not be there yet.
+    pub(crate) fn open(config: &Config<'_>) -> Result<Self, Fault> {
+        let endpoint = read_target(config.endpoint);
+        let endpoint = endpoint.map_err(|error| Fault::argument("endpoint", error))?;
+        if is_tls(&endpoint) {
+            let problem = format!(
+                "is {endpoint:?}, and this library has no TLS: publish to an agent on this machine, at http://"
+            );
+            return Err(Fault::argument("endpoint", problem));
+        }
+        let held_blocks_max = or(config.held_blocks_max, HELD_BLOCKS_DEFAULT);
+        if held_blocks_max > HELD_BLOCKS_MAX {
+            let problem = format!("is {held_blocks_max}, the limit is {HELD_BLOCKS_MAX}");
+            return Err(Fault::argument("held_blocks_max", problem));
+        }
+        let registration = registration(config)?;
+        let feed = Arc::new(feed(config, &registration, held_blocks_max)?);
+        let hub = Arc::new(Hub::new(Arc::clone(&feed), HubConfig::DEFAULT)?);
+        let events = KvEventPublisher::open(&hub, feed.name(), config.copy_mode, config.rank)?;
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("kvasir-publisher")
+            .enable_all()
+            .build();
+        let runtime = runtime.map_err(|error| Fault::Internal(format!("no thread: {error}")))?;
+        let registers = registration.lease.is_some();
+        let quarter = registration.lease.map(|lease| lease / 4);
+        let uplink = UplinkConfig {
+            endpoint,
+            dialer: Dialer::default(),
+            heartbeat_interval: quarter.unwrap_or(HEARTBEAT_INTERVAL).min(HEARTBEAT_INTERVAL),
+            registration: registers.then_some(registration),
+            deregister: registers,
+            overrun: Overrun::Republish,
+        };
+        let (sender, status) = watch::channel(UplinkStatus::new(feed.status().incarnation));
+        let (stop, mut tasks) = (CancellationToken::new(), Tasks::default());
+        let entered = runtime.enter();
+        tasks.spawn("uplink", run_uplink(Arc::clone(&feed), uplink, sender, stop.clone()));
+        drop(entered);
+        Ok(Self {
+            feed,
+            events,
+            held_blocks_max,
+            storing: Mutex::new(()),
+            dropped_events: AtomicU64::new(0),
+            uplink: status,
+            stop,
+            tasks: Mutex::new(Some(tasks)),
+            runtime: Some(runtime),
+        })
+    }
+
+    /// Tokens per block.
+    pub(crate) fn block_size(&self) -> u32 {
+        self.feed.block_size()
+    }
+
+    pub(crate) fn stored(&self, blocks: &NewBlocks<'_>) -> Result<u64, Fault> {
+        let _storing = self.storing.lock();
+        // The journal has room for one event more.
+        let (count, limit) = (self.feed.status().held_blocks, self.held_blocks_max);
+        if count >= limit {
+            self.dropped_events.fetch_add(1, Ordering::Relaxed);
+            let fix = "publish what is removed, or give a larger held_blocks_max";
+            return Err(Fault::Full { count, what: "blocks are held", limit, fix });
+        }
+        Ok(self.events.publish_stored(blocks)?)
+    }
+
+    pub(crate) fn removed(&self, names: &[BlockName], tier: Tier) -> Result<u64, Fault> {
+        Ok(self.events.publish_removed(names, tier)?)
+    }
+
+    pub(crate) fn all_cleared(&self) -> Result<u64, Fault> {
+        Ok(self.events.publish_all_cleared()?)
+    }
+
+    /// Waits until a stream is open.
+    pub(crate) fn wait_connected(&self, limit: Duration) -> Result<(), Fault> {
+        let mut uplink = self.uplink.clone();
+        let connected = async {
+            let known = uplink.wait_for(|status| status.connected || status.refused).await;
+            settled(known.is_ok_and(|status| status.connected), &self.uplink)
+        };
+        self.within(Instant::now() + limit, connected, || "there is no stream yet".to_owned())
+    }
+
+    /// Waits until the other side has all that was published before.
+    pub(crate) fn flush(&self, limit: Duration) -> Result<(), Fault> {
+        self.flush_until(Instant::now() + limit)
+    }
+
+    /// The engine ends: publishes that what it held is gone. Again, it does nothing.
+    pub(crate) fn shut_down(&self, limit: Duration) -> Result<(), Fault> {
+        let deadline = Instant::now() + limit;
+        self.events.shutdown();
+        let Some(mut tasks) = self.tasks.lock().take() else { return Ok(()) };
+        let delivered = self.flush_until(deadline);
+        self.stop.cancel();
+        self.runtime()?.block_on(tasks.end(deadline));
+        delivered
+    }
+
+    pub(crate) fn progress(&self) -> Progress {
+        let (journal, uplink) = (self.feed.status(), self.uplink.borrow().clone());
+        // Batches below the first of an incarnation are those of incarnations before, which it publishes again.
+        let past = |number: Option<u64>| number.map_or(journal.first, |at| at.saturating_add(1));
+        let confirmed = uplink.acknowledged.filter(|_| uplink.incarnation == journal.incarnation);
+        Progress {
+            head: past(journal.head),
+            acknowledged: past(confirmed),
+            held_blocks: journal.held_blocks as u64,
+            dropped_events: self.dropped_events.load(Ordering::Relaxed),
+            uplink,
+        }
+    }
+
+    fn flush_until(&self, deadline: Instant) -> Result<(), Fault> {
+        self.within(deadline, self.confirmed(), || {
+            let Progress { head, acknowledged, .. } = self.progress();
+            format!("{} batches are not acknowledged", head.saturating_sub(acknowledged))
+        })
+    }
+
+    /// Once the other side has all that there is now.
+    async fn confirmed(&self) -> Result<(), Fault> {
+        let mut uplink = self.uplink.clone();
+        loop {
+            let now = self.feed.status();
+            let has_all = |status: &UplinkStatus| {
+                status.incarnation == now.incarnation && status.acknowledged >= now.head
+            };
+            // Where all is published again, the image's end has to be waited for.
+            let is_over = || self.feed.status().incarnation != now.incarnation;
+            let known = uplink
+                .wait_for(|status| status.refused || has_all(status) || is_over())
+                .await
+                .map(|status| status.clone());
+            match known {
+                Ok(status) if !status.refused && !has_all(&status) => {}
+                known => return settled(known.is_ok_and(|status| has_all(&status)), &self.uplink),
+            }
+        }
+    }
+
+    fn within(
+        &self,
+        deadline: Instant,
+        wait: impl Future<Output = Result<(), Fault>>,
+        problem: impl FnOnce() -> String,
+    ) -> Result<(), Fault> {
+        // The timer is made where there is a runtime.
+        let waited = self.runtime()?.block_on(async { timeout_at(deadline, wait).await });
+        waited.unwrap_or_else(|_late| {
+            let error = self.uplink.borrow().error.clone();
+            let reason = error.map_or_else(String::new, |error| format!("; no stream: {error}"));
+            Err(Fault::Timeout(format!("{}{reason}", problem())))
+        })
+    }
+
+    fn runtime(&self) -> Result<&Runtime, Fault> {
+        self.runtime.as_ref().ok_or(Fault::Handle)
+    }
+}
+
+impl Drop for Publisher {
+    /// Ends the thread, whatever it waits for.
+    fn drop(&mut self) {
+        self.stop.cancel();
+        if let Some(runtime) = self.runtime.take() {
+            drop(self.tasks.lock().take());
+            runtime.shutdown_timeout(END_TIMEOUT);
+        }
+    }
+}
+
+/// The result of a wait: reached, refused, or shut down.
+fn settled(is_there: bool, uplink: &watch::Receiver<UplinkStatus>) -> Result<(), Fault> {
+    if is_there {
+        return Ok(());
+    }
+    let status = uplink.borrow();
+    if !status.refused {
+        return Err(Fault::ShutDown);
+    }
+    Err(Fault::Refused(status.error.as_deref().unwrap_or("refused").to_owned()))
+}
+
+fn or(given: usize, default: usize) -> usize {
+    if given == 0 { default } else { given }
+}
+
+/// The worker, checked as an index checks it.
+fn registration(config: &Config<'_>) -> Result<Registration, Fault> {
+    let request = pb::RegisterWorkerRequest {
+        worker_id: config.worker_id.to_owned(),
+        model: config.model.to_owned(),
+        tenant: config.tenant.to_owned(),
+        block_size: config.block_size,
+        engine: pb::Engine::Custom.into(),
+        lease_ms: config.lease_ms,
+        ..Default::default()
+    };
+    let refused = |error: ConvertError| Fault::Argument(error.to_string());
+    let registration = Registration::try_from(request).map_err(refused)?;
+    Ok(Registration { copy_mode: config.copy_mode, ..registration })
+}
+
+fn feed(
+    config: &Config<'_>,
+    registration: &Registration,
+    held_blocks_max: usize,
+) -> Result<Feed, Fault> {
+    let rank = config.rank;
+    if usize::try_from(rank).is_ok_and(|rank| rank >= WORKER_RANKS_MAX) {
+        let problem = format!("is {rank}, must be below {WORKER_RANKS_MAX}");
+        return Err(Fault::argument("dp_rank", problem));
+    }
+    let journal = JournalConfig {
+        copy_mode: config.copy_mode,
+        batches_max: JOURNAL_BATCHES,
+        bytes_max: or(config.journal_bytes_max, JOURNAL_BYTES_DEFAULT),
+        held_blocks_max: held_blocks_max.saturating_add(EVENT_BLOCKS_MAX),
+    };
+    let source = SourceConfig {
+        address: registration.address(),
+        name: config.source.map_or_else(|| format!("rank-{rank}"), str::to_owned),
+        block_size: config.block_size,
+        incarnation: new_incarnation(),
+        first_sequence: 0,
+        journal,
+    };
+    Feed::new(source).map_err(|error| Fault::Argument(error.to_string()))
+}

@@ -1,0 +1,127 @@
+//! From `main` to the runtime and to the exit code.
+
+use crate::config::{Action, ConfigError, Options, warn_of_unknown_variables};
+use crate::descriptors;
+use crate::telemetry::{LogConfig, LoggingError, start_logging};
+use kvasir_tasks::causes::causes;
+use std::{
+    io::{self, Write},
+    pin::Pin,
+    process::ExitCode,
+    time::Duration,
+};
+use tokio::{
+    runtime::{Builder, Runtime},
+    select,
+    signal::unix::{SignalKind, signal},
+};
+
+/// Bad usage, by the convention of sysexits.h.
+const EXIT_USAGE: u8 = 64;
+/// Longest wait for tasks that still run after the stop.
+const RUNTIME_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Ready once the process is asked to stop.
+pub type StopSignal = Pin<Box<dyn Future<Output = ()>>>;
+
+/// `main` of a program with the options `O`. Prints the help, the version or the configuration if the command line asks for
+/// it, and refuses a configuration that cannot be used. Otherwise runs `work` with the configuration and a signal that is
+/// ready when the process should stop. `log` returns the logging section of the configuration.
+pub fn main<O, C, E, F>(
+    read: Result<Action<C>, ConfigError>,
+    log: impl FnOnce(&C) -> &LogConfig,
+    work: impl FnOnce(C, StopSignal) -> F,
+) -> ExitCode
+where
+    O: Options,
+    E: Into<anyhow::Error>,
+    F: Future<Output = Result<(), E>>,
+{
+    match read {
+        Ok(Action::Print(text)) => print(&mut io::stdout(), &text, ExitCode::SUCCESS),
+        Ok(Action::Run(config)) => {
+            let log = log(&config).clone();
+            start(O::PROGRAM, &log, async || {
+                let signal = stop_signal()?;
+                warn_of_unknown_variables::<O>();
+                work(*config, Box::pin(signal)).await.map_err(Into::into)
+            })
+        }
+        Err(error) => refuse(O::PROGRAM, &error.to_string()),
+    }
+}
+
+/// Runs `work` on a runtime of its own, with logging, as the process `name`. An error that a [`ConfigError`]
+/// caused exits with the code of bad usage.
+fn start<F>(name: &'static str, log: &LogConfig, work: impl FnOnce() -> F) -> ExitCode
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    let runtime = match Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(name, &format!("runtime: {error}")),
+    };
+    let entered = runtime.enter();
+    let logging = match start_logging(name, log) {
+        Ok(logging) => logging,
+        Err(error @ (LoggingError::Filter(_) | LoggingError::Exporter(_))) => {
+            return refuse(name, &error.to_string());
+        }
+        Err(error @ LoggingError::Taken(_)) => return fail(name, &error.to_string()),
+    };
+    drop(entered);
+    if let Err(error) = descriptors::raise_limit() {
+        tracing::warn!(%error, "the limit of open files cannot be raised");
+    }
+    let outcome = run(&runtime, work);
+    logging.flush();
+    runtime.shutdown_timeout(RUNTIME_TIMEOUT);
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.chain().any(|cause| cause.is::<ConfigError>()) => {
+            refuse(name, &causes(error.as_ref()))
+        }
+        Err(error) => fail(name, &causes(error.as_ref())),
+    }
+}
+
+fn run<F>(runtime: &Runtime, work: impl FnOnce() -> F) -> anyhow::Result<()>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    runtime.block_on(async { Box::pin(work()).await })
+}
+
+/// Reports an invalid configuration.
+fn refuse(name: &str, text: &str) -> ExitCode {
+    report(name, text, ExitCode::from(EXIT_USAGE))
+}
+
+fn fail(name: &str, text: &str) -> ExitCode {
+    report(name, text, ExitCode::FAILURE)
+}
+
+fn report(name: &str, text: &str, code: ExitCode) -> ExitCode {
+    print(&mut io::stderr(), &format!("{name}: {}\n", text.trim_end()), code)
+}
+
+/// Prints; if that fails, there is no reader.
+fn print(to: &mut impl Write, text: &str, code: ExitCode) -> ExitCode {
+    let _unread = to.write_all(text.as_bytes());
+    code
+}
+
+/// Waits for SIGTERM or SIGINT.
+///
+/// # Errors
+/// If the signals cannot be listened to.
+fn stop_signal() -> io::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}

@@ -1,0 +1,83 @@
+//! A running program: its tasks and ports, stopped in order.
+
+use crate::telemetry::Readiness;
+use kvasir_tasks::tasks::{EndError, Ended, Tasks, end};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::select;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// A port cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("{option}: cannot listen on {address}: {error}; choose another address with --{option}")]
+pub struct ListenError {
+    option: &'static str,
+    address: SocketAddr,
+    error: io::Error,
+}
+
+/// Opens the port that `option` names, and returns its address as well: where the port was 0, a free one.
+///
+/// # Errors
+/// If the address is taken, or not this machine's.
+pub async fn listen(
+    option: &'static str,
+    address: SocketAddr,
+) -> Result<(TcpListener, SocketAddr), ListenError> {
+    let bound = TcpListener::bind(address).await;
+    let bound = bound.and_then(|listener| Ok((listener.local_addr()?, listener)));
+    let (address, listener) = bound.map_err(|error| ListenError { option, address, error })?;
+    Ok((listener, address))
+}
+
+/// What a program runs in the background.
+#[derive(Debug)]
+pub struct Program {
+    /// The port and all behind it, which stop first.
+    pub tasks: Tasks,
+    /// Ends `tasks`.
+    pub stop: CancellationToken,
+    /// The side port and what records the work, which stop last.
+    pub side: Tasks,
+    /// Ends `side`.
+    pub stop_side: CancellationToken,
+    /// Shown by the side port; not ready while the program stops.
+    pub readiness: Readiness,
+}
+
+impl Program {
+    /// Runs until `signal` is ready or a task ends early, then stops in order.
+    ///
+    /// # Errors
+    /// If a task ended early, or stopping took longer than `drain_timeout`.
+    pub async fn run(
+        mut self,
+        signal: impl Future<Output = ()>,
+        drain_timeout: Duration,
+    ) -> Result<(), EndError> {
+        let fault = select! {
+            () = pin!(signal) => None,
+            fault = self.tasks.next_ended() => fault,
+            fault = self.side.next_ended() => fault,
+        };
+        if let Some(Ended { name, outcome }) = &fault {
+            tracing::error!(task = name, ?outcome, "a task ended early: the program stops");
+        }
+        let stopping = self.readiness.hold("stopping");
+        tracing::info!("stopping");
+        let deadline = Instant::now() + drain_timeout;
+        self.stop.cancel();
+        let is_stopped = self.tasks.end(deadline).await;
+        // Until now it showed that the program stops.
+        self.stop_side.cancel();
+        let is_clean = self.side.end(deadline).await && is_stopped;
+        drop(stopping);
+        end(fault, is_clean, drain_timeout)?;
+        tracing::info!("stopped");
+        Ok(())
+    }
+}
