@@ -85,7 +85,8 @@ impl Fleet {
 /// The first blocks of a prompt that two workers hold.
 #[divan::bench(args = [64, 256, 512], sample_size = 16, sample_count = 500)]
 fn lookup_hit(bencher: Bencher<'_, '_>, blocks: usize) {
-    let (fleet, asked) = (&*FLEET, Cell::new(0));
+    let fleet = &*FLEET;
+    let asked = Cell::new(0);
     let mut scratch = Scratch::default();
     bencher.counter(ItemsCount::new(blocks)).bench_local(|| {
         fleet.ask(QueryKey::Locals(&fleet.some_prompt(&asked)[..blocks]), &mut scratch)
@@ -95,7 +96,8 @@ fn lookup_hit(bencher: Bencher<'_, '_>, blocks: usize) {
 /// The same, asked by the engines' names.
 #[divan::bench(args = [64, 512], sample_size = 4, sample_count = 500)]
 fn lookup_hit_by_name(bencher: Bencher<'_, '_>, blocks: usize) {
-    let (fleet, asked) = (&*FLEET, Cell::new(0));
+    let fleet = &*FLEET;
+    let asked = Cell::new(0);
     let names: Vec<Vec<BlockName>> = fleet
         .prompts
         .iter()
@@ -112,7 +114,8 @@ fn lookup_hit_by_name(bencher: Bencher<'_, '_>, blocks: usize) {
 /// A prompt that goes its own way after its family's shared blocks: many workers match a little.
 #[divan::bench(sample_size = 16, sample_count = 500)]
 fn lookup_shared_prefix(bencher: Bencher<'_, '_>) {
-    let (fleet, asked) = (&*FLEET, Cell::new(0));
+    let fleet = &*FLEET;
+    let asked = Cell::new(0);
     let mut scratch = Scratch::default();
     let mut query = vec![LocalHash(0); 512];
     bencher.bench_local(|| {
@@ -125,7 +128,8 @@ fn lookup_shared_prefix(bencher: Bencher<'_, '_>) {
 /// A prompt of which nobody holds anything.
 #[divan::bench(sample_size = 16, sample_count = 500)]
 fn lookup_miss(bencher: Bencher<'_, '_>) {
-    let (fleet, asked) = (&*FLEET, Cell::new(0));
+    let fleet = &*FLEET;
+    let asked = Cell::new(0);
     let mut scratch = Scratch::default();
     bencher.bench_local(|| {
         let prompt = &fleet.some_prompt(&asked)[SHARED_BLOCKS..];

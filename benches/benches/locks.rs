@@ -241,7 +241,8 @@ impl<L: Tried> Guarded for GivesWay<L> {
         }
     }
     fn hold(&self, operations: usize, step: &mut dyn FnMut(&mut Index, usize) -> usize) {
-        let (mut left, mut is_cut) = (operations, false);
+        let mut left = operations;
+        let mut is_cut = false;
         self.lock.write(&mut |index| {
             let mut size = if self.crowded.load(Ordering::Relaxed) { self.first_step } else { 64 };
             while left > 0 && !is_cut {
@@ -299,7 +300,8 @@ struct Case {
 }
 
 fn read(lock: &dyn Guarded, fleet: &Fleet, seed: u64, stop: &AtomicBool) -> Vec<u64> {
-    let (mut scratch, mut latencies) = (Scratch::default(), Vec::with_capacity(1 << 20));
+    let mut scratch = Scratch::default();
+    let mut latencies = Vec::with_capacity(1 << 20);
     let mut number = seed << 32;
     while !stop.load(Ordering::Relaxed) {
         number += 1;
@@ -364,7 +366,8 @@ fn piece(event: &KvEvent, from: usize, count: usize) -> KvEvent {
 /// Operations written until `stop`, and on to where the events begin again, so that the next
 /// round finds the same index.
 fn write(lock: &dyn Guarded, fleet: &Fleet, hold: usize, stop: &AtomicBool) -> usize {
-    let (mut at, mut written) = (Place::default(), 0);
+    let mut at = Place::default();
+    let mut written = 0;
     while at != Place::default() || !stop.load(Ordering::Relaxed) {
         let begin = at;
         let mut done = 0;
@@ -417,7 +420,8 @@ fn measure(lock: &dyn Guarded, fleet: &Fleet, case: &Case) -> Measured {
 fn arriving(latencies: &[u64], quantile: f64) -> f64 {
     let total: f64 = latencies.iter().map(|&at| at as f64).sum();
     // Of all moments, (latency - time) of each lookup that takes longer are further from its end.
-    let (mut sum, mut count) = (0.0, 0.0);
+    let mut sum = 0.0;
+    let mut count = 0.0;
     for &latency in latencies.iter().rev() {
         let beyond = sum - count * latency as f64;
         if beyond > total * (1.0 - quantile) {
@@ -492,8 +496,11 @@ fn compare(count: usize, mut say: impl FnMut(Section)) {
         for ((name, _), rounds) in locks.iter().zip(&rounds) {
             let median =
                 |of: fn(&Measured) -> f64| median(&rounds.iter().map(of).collect::<Vec<_>>());
-            let (reads, writes) = (median(|at| at.reads) / 1e6, median(|at| at.writes) / 1e6);
-            let (p50, p99, p999) = (median(|at| at.p50), median(|at| at.p99), median(|at| at.p999));
+            let reads = median(|at| at.reads) / 1e6;
+            let writes = median(|at| at.writes) / 1e6;
+            let p50 = median(|at| at.p50);
+            let p99 = median(|at| at.p99);
+            let p999 = median(|at| at.p999);
             let arriving = median(|at| at.arriving);
             let times = [p50, p99, p999, arriving].map(|time| format!("{time:.0}"));
             let row = [(*name).to_owned(), format!("{reads:.2}")].into_iter().chain(times);

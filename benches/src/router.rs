@@ -91,7 +91,8 @@ async fn decisions(workers: u64, blocks: u32, seconds: u64) -> Result<()> {
     for number in 0..UNDER_WAY {
         held.push(router.select_hashed(&prompt(1_000 + number, 8), &Hints::default()).await?);
     }
-    let (mut choosing, mut beside) = (Histogram::<u64>::new(3)?, Histogram::<u64>::new(3)?);
+    let mut choosing = Histogram::<u64>::new(3)?;
+    let mut beside = Histogram::<u64>::new(3)?;
     let end = Instant::now() + Duration::from_secs(seconds);
     for prompt in prompts.iter().cycle() {
         let begin = Instant::now();

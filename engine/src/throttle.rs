@@ -41,7 +41,8 @@ mod tests {
 
     #[test]
     fn the_first_line_and_one_in_a_while() {
-        let (began, mut throttle) = (Instant::now(), Throttle::every(Duration::from_secs(60)));
+        let began = Instant::now();
+        let mut throttle = Throttle::every(Duration::from_secs(60));
         let at = |seconds| began + Duration::from_secs(seconds);
         assert_eq!(throttle.admit(at(0)), Some(0));
         for seconds in [1, 30, 59] {

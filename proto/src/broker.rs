@@ -171,7 +171,8 @@ pub fn loads_subject(address: &WorkerAddress) -> String {
 /// Subject on which replicas of the router tell each other of the requests of a partition.
 #[must_use]
 pub fn routers_subject(partition: &PartitionKey) -> String {
-    let (tenant, model) = (Token(partition.tenant()), Token(partition.model()));
+    let tenant = Token(partition.tenant());
+    let model = Token(partition.model());
     format!("kvasir.v1.routers.{tenant}.{model}")
 }
 

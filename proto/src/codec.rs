@@ -253,7 +253,8 @@ pub(crate) fn measure(name: &str, message: &[u8]) -> Result<(), Status> {
     let Some(bounds) = bounded.find(|bounds| bounds.message == name) else {
         return Ok(());
     };
-    let (bytes, limit) = (message.len(), bounds.bytes_max);
+    let bytes = message.len();
+    let limit = bounds.bytes_max;
     if bytes > limit {
         return Err(refusal(format_args!("{name} has {bytes} bytes, the limit is {limit}")));
     }

@@ -204,7 +204,8 @@ mod tests {
 
     #[test]
     fn what_goes_leaves_nothing_and_what_differs_is_found() {
-        let (mut ours, mut theirs) = (RankDigest::default(), RankDigest::default());
+        let mut ours = RankDigest::default();
+        let mut theirs = RankDigest::default();
         for name in 0..10_000 {
             ours.add(Tier::Device, digest(name, Some(name)));
             theirs.add(Tier::Device, digest(9_999 - name, Some(9_999 - name)));

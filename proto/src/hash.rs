@@ -258,7 +258,8 @@ fn hash_blocks(
     let mut open: Vec<&MultimodalSpan> = Vec::new();
     let mut extras = Vec::new();
     for (index, block) in blocks.enumerate() {
-        let (start, end) = (index * block_size, (index + 1) * block_size);
+        let start = index * block_size;
+        let end = (index + 1) * block_size;
         open.retain(|span| start < span.end);
         while let Some(span) = spans.next_if(|span| span.start < end) {
             open.push(span);

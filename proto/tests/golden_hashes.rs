@@ -114,7 +114,8 @@ fn spans_count_in_every_block_they_overlap() {
         let mut found = Vec::new();
         hash::local_hashes(&bytes, 4, seed, &spans, &mut found);
         let expected = bytes.chunks_exact(16).enumerate().map(|(block, bytes)| {
-            let (start, end) = (block * 4, block * 4 + 4);
+            let start = block * 4;
+            let end = block * 4 + 4;
             let overlapping = spans.iter().filter(|at| at.start < end && start < at.end);
             let mut extras: Vec<u64> = overlapping.map(|at| at.hash).collect();
             extras.sort_unstable();

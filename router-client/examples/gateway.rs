@@ -26,7 +26,8 @@ pub async fn serve(router: &Router, prompt: &Prompt<'_>) -> Result<(WorkerKey, f
     for _attempt in 0..2 {
         // Counts as load of its worker until it is dropped, whatever happens in between.
         let reservation = router.select(prompt, &hints).await?;
-        let (worker, cost) = (reservation.worker().clone(), reservation.decision().cost);
+        let worker = reservation.worker().clone();
+        let cost = reservation.decision().cost;
         if send(&worker, prompt.tokens).await {
             reservation.first_token();
             reservation.end(Ended { has_failed: Some(false), cached_tokens: None });

@@ -140,7 +140,8 @@ fn what_is_fresher_is_decided_by_state_then_incarnation_then_events() {
         verified_age,
         ..base.clone()
     };
-    let (exact, gap) = (SourceState::Exact, SourceState::Gap);
+    let exact = SourceState::Exact;
+    let gap = SourceState::Gap;
     check(with(exact, cursor(1, 1), 9, None), with(gap, cursor(1, 9), 0, age(0)));
     check(with(exact, cursor(1, 9), 0, age(50)), with(exact, cursor(1, 8), 0, age(1)));
     check(with(exact, cursor(2, 1), 0, age(1)), with(exact, cursor(1, 9), 0, age(50)));
@@ -180,8 +181,10 @@ fn a_pool_is_listed_once() {
         verified_age: None,
     };
     let part = |pools| Answer { pools, ..Answer::default() };
-    let (exact, gap) = (SourceState::Exact, SourceState::Gap);
-    let (behind, less) = (pool("a", gap, 4), pool("b", exact, 2));
+    let exact = SourceState::Exact;
+    let gap = SourceState::Gap;
+    let behind = pool("a", gap, 4);
+    let less = pool("b", exact, 2);
     let first = vec![pool("a", exact, 3), less.clone()];
     let second = vec![behind.clone(), pool("b", exact, 5)];
     for parts in [[first.clone(), second.clone()], [second, first]] {

@@ -76,7 +76,8 @@ impl<'a> Prompt<'a> {
     #[must_use]
     pub fn local_hashes(&self) -> Vec<LocalHash> {
         let mut hashes = Vec::new();
-        let (block_size, seed) = (self.block_tokens(), self.namespace.seed());
+        let block_size = self.block_tokens();
+        let seed = self.namespace.seed();
         if self.wide_tokens.is_empty() {
             let tokens = hash::tokens_le(self.tokens);
             hash::local_hashes(&tokens, block_size, seed, self.multimodal, &mut hashes);

@@ -85,7 +85,8 @@ pub async fn find_worker(
     model: &str,
     worker_id: &str,
 ) -> Result<Option<pb::WorkerInfo>> {
-    let (model, tenant) = (Some(model.to_owned()), Some(TENANT.to_owned()));
+    let model = Some(model.to_owned());
+    let tenant = Some(TENANT.to_owned());
     let request = pb::ListWorkersRequest { model, tenant, ..Default::default() };
     let workers = list_workers(client, request).await?;
     Ok(workers.into_iter().find(|worker| worker.worker_id == worker_id))

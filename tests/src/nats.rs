@@ -49,14 +49,17 @@ impl NatsServer {
     /// # Errors
     /// As [`NatsServer::start`], or if the server refuses the configuration.
     pub async fn start_with(folder: &Path, configuration: &str) -> Result<Self> {
-        let (binary, port, folder) = (binary().await?, free_port()?, folder.to_owned());
+        let binary = binary().await?;
+        let port = free_port()?;
+        let folder = folder.to_owned();
         let store = folder.join("jetstream");
         let text = format!(
             "listen: \"127.0.0.1:{port}\"\njetstream {{ store_dir: \"{}\" }}\n{configuration}\n",
             store.display()
         );
         fs::write(configuration_file(&folder), text).context("write the configuration")?;
-        let (output, mut readers) = (Output::default(), JoinSet::new());
+        let output = Output::default();
+        let mut readers = JoinSet::new();
         let child = launch(&binary, &folder, &output, &mut readers).await?;
         Ok(Self { binary, folder, port, child, output, readers })
     }

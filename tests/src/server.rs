@@ -141,7 +141,8 @@ impl Server {
         (listen, http_listen): (SocketAddr, SocketAddr),
         flags: &[&str],
     ) -> Result<Self> {
-        let (grpc, http) = (usable_address(listen), usable_address(http_listen));
+        let grpc = usable_address(listen);
+        let http = usable_address(http_listen);
         // A process group of its own: Ctrl-C reaches the demo only, which then stops the server.
         let mut child = program
             .args(["--listen", &grpc.to_string(), "--http-listen", &http.to_string()])
@@ -154,7 +155,8 @@ impl Server {
             .kill_on_drop(true)
             .spawn()
             .context("start the program")?;
-        let (output, mut readers) = (Output::default(), JoinSet::new());
+        let output = Output::default();
+        let mut readers = JoinSet::new();
         let (listening, mut addresses) = mpsc::channel(1);
         if let Some(stdout) = child.stdout.take() {
             let listening = listening.clone();

@@ -64,7 +64,8 @@ impl Fleet {
         let mut indexer = client::connect(server.addresses.grpc).await?;
         let limits = OracleLimits { chain_blocks_max: 65_536, rank_parked_max: 65_536 };
         let mut oracle = Oracle::new(limits);
-        let (mut uplinks, mut sources) = (Vec::new(), Vec::new());
+        let mut uplinks = Vec::new();
+        let mut sources = Vec::new();
         for name in WORKERS {
             let request = pb::RegisterWorkerRequest {
                 worker_id: name.to_owned(),
@@ -134,7 +135,8 @@ impl Fleet {
     }
 
     async fn dump(&mut self, name: &str) -> Result<(u64, pb::DumpEnd)> {
-        let (model, worker_id) = (MODEL.to_owned(), name.to_owned());
+        let model = MODEL.to_owned();
+        let worker_id = name.to_owned();
         let request = pb::DumpWorkerRequest { model, worker_id, ..Default::default() };
         let mut parts = self.indexer.dump_worker(request).await?.into_inner();
         let mut records = 0;
@@ -196,7 +198,8 @@ impl Fleet {
 
     /// Asks for chains of every other round so far; how many answers have blocks, and how many lack some.
     async fn ask_all(&mut self, round: u64) -> Result<(u64, u64)> {
-        let (mut hits, mut losses) = (0, 0);
+        let mut hits = 0;
+        let mut losses = 0;
         for chain in (0..=round).step_by(2).map(|round| round * CHAINS_A_ROUND) {
             for (expected, found) in self.ask(chain).await? {
                 hits += u64::from(found.matched_blocks > 0);
@@ -229,7 +232,9 @@ impl Fleet {
 #[tokio::test]
 async fn a_flood_is_held_within_the_budget_and_answers_only_lose() -> Result<()> {
     let mut fleet = Fleet::start().await?;
-    let (mut most, mut hits, mut losses) = (0, 0, 0);
+    let mut most = 0;
+    let mut hits = 0;
+    let mut losses = 0;
     for round in 0..ROUNDS {
         fleet.flood(round).await?;
         most = most.max(fleet.stats().await?.index_bytes);

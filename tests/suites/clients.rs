@@ -202,7 +202,8 @@ async fn a_placement_counts_until_events_confirm_more() {
     let tokens = tokens(4);
     let prompt = Prompt::new(MODEL, BLOCK_SIZE, &tokens);
     let rank = |name: &str, rank| WorkerKey { worker: WorkerId::new(name).expect("a name"), rank };
-    let (three, five) = (rank(WORKER, 3), rank(WORKER, 5));
+    let three = rank(WORKER, 3);
+    let five = rank(WORKER, 5);
     let mut uplink = uplink(&server, source("", 1)).await;
     uplink.publish(3, &[stored(&prompt)]).await.expect("a batch");
     let longer: Vec<_> = (0..6 * BLOCK_SIZE).collect();
@@ -400,7 +401,8 @@ async fn a_question_that_is_refused_says_why() {
 async fn a_question_that_is_too_long_does_not_hurt_the_others() {
     let mut server = server("").await;
     let router = router(server.addresses.grpc);
-    let (short, long) = (tokens(2), vec![1; GRPC_MESSAGE_BYTES_MAX / 8 + 1]);
+    let short = tokens(2);
+    let long = vec![1; GRPC_MESSAGE_BYTES_MAX / 8 + 1];
     let known = Prompt::new(MODEL, BLOCK_SIZE, &short);
     let too_long = Prompt::new(MODEL, 1, &long);
     for _ in 0..3 {

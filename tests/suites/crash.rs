@@ -69,7 +69,8 @@ impl Fleet {
         for number in 0..ENGINES {
             engines.push(Arc::new(MockEngine::start(config(number)).await?));
         }
-        let (stop, mut load) = (CancellationToken::new(), JoinSet::new());
+        let stop = CancellationToken::new();
+        let mut load = JoinSet::new();
         for (number, engine) in engines.iter().enumerate() {
             load.spawn(serve(Arc::clone(engine), SEED + number as u64, stop.clone()));
         }
@@ -91,7 +92,8 @@ impl Fleet {
             ended??;
         }
         for (number, engine) in self.engines.iter().enumerate() {
-            let (id, truth) = (worker_id(number), engine.truth().await?);
+            let id = worker_id(number);
+            let truth = engine.truth().await?;
             let last = truth.last_sequence.context("the engine has published")?;
             let published_enough = last > 2 * BUFFER_BATCHES as u64;
             ensure!(published_enough || number == RESTARTED, "{id} published {last} batches only");

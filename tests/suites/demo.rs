@@ -44,7 +44,8 @@ fn every_engine_equals_its_dump() {
     let mut arguments = SMALL.to_vec();
     arguments.extend([report_flag.as_str(), prompts_flag.as_str()]);
     let output = demo(&arguments);
-    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    let stdout = text(&output.stdout);
+    let stderr = text(&output.stderr);
     assert!(output.status.success(), "{stdout}\n{stderr}");
     let json = std::fs::read(&report).expect("a report");
     std::fs::remove_file(&report).expect("the report was there");

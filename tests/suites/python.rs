@@ -16,6 +16,7 @@ fn the_package_is_sound_and_speaks_to_server_and_agent() {
         .output()
         .expect("a script that can be run");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (out, err) = (text(&check.stdout), text(&check.stderr));
+    let out = text(&check.stdout);
+    let err = text(&check.stderr);
     assert!(check.status.success(), "{out}\n{err}");
 }

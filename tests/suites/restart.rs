@@ -343,7 +343,8 @@ async fn the_main_group_is_known_after_a_restart_whatever_its_number() -> Result
         ..EngineConfig::default()
     })
     .await?;
-    let (endpoint, replay) = (engine.endpoint(), engine.replay_endpoint());
+    let endpoint = engine.endpoint();
+    let replay = engine.replay_endpoint();
     let worker = format!(
         "id=w,model={MODEL},block-size={BLOCK_SIZE},engine=vllm,endpoint={endpoint},replay={replay}"
     );
@@ -382,7 +383,8 @@ async fn blocks_with_a_time_to_live_do_not_come_back_from_a_checkpoint() -> Resu
     let config = config.today();
     let engines = [MockEngine::start(config.clone()).await?, MockEngine::start(config).await?];
     let worker = |id: &str, engine: &MockEngine, more: &str| {
-        let (endpoint, replay) = (engine.endpoint(), engine.replay_endpoint());
+        let endpoint = engine.endpoint();
+        let replay = engine.replay_endpoint();
         format!(
             "id={id},model={MODEL},block-size={BLOCK_SIZE},engine=vllm,endpoint={endpoint},replay={replay}{more}"
         )

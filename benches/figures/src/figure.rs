@@ -29,7 +29,9 @@ impl Figure {
     /// The values of the trials; none if nothing was measured.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let values: Vec<f64> = values.into_iter().collect();
-        let (median, spread, trials) = (median(&values), spread(&values), values.len());
+        let median = median(&values);
+        let spread = spread(&values);
+        let trials = values.len();
         (trials > 0).then_some(Self { median, spread, trials })
     }
 

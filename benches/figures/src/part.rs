@@ -192,7 +192,8 @@ impl Bar {
 
     /// A bar on a figure of ours alone; not measured yet.
     pub fn new(id: String, what: String, limit: Limit, wanted: String) -> Self {
-        let (ours, other) = (Side::default(), Side::default());
+        let ours = Side::default();
+        let other = Side::default();
         Self { id, what, limit, wanted, value: None, measured: String::new(), ours, other }
     }
 

@@ -49,7 +49,8 @@ pub enum Scale {
 impl Plot {
     /// A plot of lines, none of which is there yet.
     pub fn lines(name: impl Into<String>, title: impl Into<String>, x: Axis, y: Axis) -> Self {
-        let (groups, series) = (Vec::new(), Vec::new());
+        let groups = Vec::new();
+        let series = Vec::new();
         Self { name: name.into(), title: title.into(), x, y, groups, series }
     }
 

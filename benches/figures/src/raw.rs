@@ -107,7 +107,8 @@ impl Raw {
     /// # Errors
     /// If a line is something else.
     pub fn lines<T: DeserializeOwned>(all: &[Self]) -> Result<(Vec<T>, Vec<Incident>), RawError> {
-        let (mut lines, mut incidents) = (Vec::new(), Vec::new());
+        let mut lines = Vec::new();
+        let mut incidents = Vec::new();
         for raw in all {
             match &raw.outcome {
                 Outcome::Failed(reason) => incidents.push((raw.name.clone(), reason.clone())),

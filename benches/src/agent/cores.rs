@@ -15,7 +15,8 @@ impl Cores {
     pub fn split(wanted: bool) -> Result<Self> {
         let all = sched_getaffinity(None).context("ask for the processors that may be used")?;
         let mut numbers = (0..CpuSet::MAX_CPU).filter(|number| all.is_set(*number));
-        let (mut agents, mut others) = (CpuSet::new(), all);
+        let mut agents = CpuSet::new();
+        let mut others = all;
         let first = numbers.next().filter(|_| wanted && all.count() > 1);
         let split = first.map(|number| {
             agents.set(number);

@@ -72,7 +72,8 @@ impl Index {
 
     fn take(&self, batch: &pb::PublishBatch) {
         let now = Instant::now();
-        let (mut operations, mut last) = (0, None);
+        let mut operations = 0;
+        let mut last = None;
         for event in &batch.events {
             match &event.event {
                 Some(Event::Stored(stored)) => {

@@ -62,7 +62,8 @@ pub async fn latency(
     way.settle().await?;
     let attach = Attach::parse(&way.engine.endpoints().live, false)?;
     let socket = SubSocket::new(attach, bytes::Bytes::new(), Limits::default());
-    let (direct, mut listening) = (Arrivals::default(), JoinSet::new());
+    let direct = Arrivals::default();
+    let mut listening = JoinSet::new();
     listening.spawn(listen(socket, Arc::clone(&direct)));
     // It has subscribed once it hears something.
     loop {
@@ -114,7 +115,9 @@ fn compare(
     window: Window,
 ) -> Result<Record> {
     let histogram = || Histogram::<u64>::new_with_max(LATENCY_MAX_NS, 3).context("a histogram");
-    let (mut without, mut by_agent, mut added) = (histogram()?, histogram()?, histogram()?);
+    let mut without = histogram()?;
+    let mut by_agent = histogram()?;
+    let mut added = histogram()?;
     for (number, due) in dues.iter().filter(|(_, due)| window.has(**due)) {
         let alone = *direct.get(number).with_context(|| format!("batch {number}, direct"))?;
         let late = *came.get(number).with_context(|| format!("batch {number}, by agent"))?;

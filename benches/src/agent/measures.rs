@@ -69,13 +69,15 @@ pub async fn memory(held: u64, cores: &Cores) -> Result<Record> {
     way.say_while(&mut some).await?;
     way.settle().await?;
     sleep(REST).await;
-    let (little, ring) = (way.resident_bytes()?, way.metric("journal_memory_bytes").await?);
+    let little = way.resident_bytes()?;
+    let ring = way.metric("journal_memory_bytes").await?;
     let few = way.metric("held_blocks").await?;
     way.stream.set_held_max(held);
     way.say_while(|stream| stream.held() + EVENT_BLOCKS <= held).await?;
     way.settle().await?;
     sleep(REST).await;
-    let (full, later_ring) = (way.resident_bytes()?, way.metric("journal_memory_bytes").await?);
+    let full = way.resident_bytes()?;
+    let later_ring = way.metric("journal_memory_bytes").await?;
     let blocks = way.metric("held_blocks").await? - few;
     let own = way.metric("inventory_memory_bytes").await?;
     way.stop().await?;

@@ -94,7 +94,8 @@ impl Args {
             let length = Duration::from_millis(500);
             return Size { trials: 1, length, held: 50_000, memory_held: &[200_000] };
         }
-        let (length, memory_held) = (Duration::from_secs(4), &[1_000_000, 4_000_000]);
+        let length = Duration::from_secs(4);
+        let memory_held = &[1_000_000, 4_000_000];
         Size { trials: self.trials, length, held: 1_000_000, memory_held }
     }
 

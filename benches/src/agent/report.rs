@@ -132,7 +132,8 @@ pub fn part(records: &[Record], incidents: Vec<Incident>) -> Part {
         the engine publishes over gRPC, without an agent. A probe follows the one before it, so a stall counts once. Limits are measured in the bench's own \
         process: reading a frame includes its hashes.";
     let title = "The agent between an engine and an index".to_owned();
-    let (notes, bars) = (vec![METHOD.to_owned()], bars(records));
+    let notes = vec![METHOD.to_owned()];
+    let bars = bars(records);
     let mut part = Part { title, notes, bars, incidents, ..Part::default() };
     for name in ["throughput", "disk", "latency", "freshness", "memory", "limits"] {
         part.add(name, "", table(records, name));

@@ -130,7 +130,8 @@ impl Stream {
         let mut operations = 0;
         for _ in 0..self.batch_events {
             while self.held() + EVENT_BLOCKS > self.held_max && self.held() > 0 {
-                let (chain, at) = (self.removed / CHAIN_BLOCKS, self.removed % CHAIN_BLOCKS);
+                let chain = self.removed / CHAIN_BLOCKS;
+                let at = self.removed % CHAIN_BLOCKS;
                 let name = name(chain * CHAIN_BLOCKS + CHAIN_BLOCKS - 1 - at);
                 events.push(EngineEvent::Removed { group: 0, name, remaining: 0 });
                 self.removed += 1;

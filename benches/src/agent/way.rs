@@ -137,7 +137,8 @@ impl Way {
         };
         let arrived = Arc::clone(index.operations());
         if server.is_some() {
-            let (indexer, arrived) = (client::connect(address).await?, Arc::clone(&arrived));
+            let indexer = client::connect(address).await?;
+            let arrived = Arc::clone(&arrived);
             tasks.spawn(look(indexer, arrived));
         }
         let publisher = if to == To::ServerByGrpc {
@@ -148,7 +149,8 @@ impl Way {
         let agent = match to {
             To::ServerByGrpc => None,
             To::ServerAlone => {
-                let (mut indexer, at) = (client::connect(address).await?, engine.endpoints());
+                let mut indexer = client::connect(address).await?;
+                let at = engine.endpoints();
                 let sockets = (&*at.live, &*at.replay);
                 client::register_endpoints(&mut indexer, (NAME, NAME), BLOCK_SIZE, sockets).await?;
                 None
@@ -212,7 +214,8 @@ impl Way {
     pub async fn say_while(&mut self, mut go_on: impl FnMut(&Stream) -> bool) -> Result<()> {
         while go_on(&self.stream) {
             self.say().await?;
-            let (begin, before) = (Instant::now(), self.arrived());
+            let begin = Instant::now();
+            let before = self.arrived();
             while self.published - self.arrived() > AHEAD_OPERATIONS {
                 let stuck = begin.elapsed() > PATIENCE && self.arrived() == before;
                 ensure!(!stuck, "nothing arrives at the index any more");
@@ -228,7 +231,8 @@ impl Way {
         while self.arrived() < self.published && begin.elapsed() < PATIENCE {
             sleep(LOOK_EVERY).await;
         }
-        let (arrived, published) = (self.arrived(), self.published);
+        let arrived = self.arrived();
+        let published = self.published;
         ensure!(arrived == published, "{arrived} of {published} came; {}", self.account().await?);
         Ok(())
     }

@@ -33,7 +33,8 @@ fn trials<'a>(
 
 /// The index beside the echo, in each trial.
 fn beside_echo<'a>(records: &'a [Record], place: Place<'_>) -> Vec<Pair<'a>> {
-    let (index, echo) = (trials(records, place, "index"), trials(records, place, "echo"));
+    let index = trials(records, place, "index");
+    let echo = trials(records, place, "echo");
     index.into_iter().filter_map(|(trial, at)| Some((at, *echo.get(&trial)?))).collect()
 }
 
@@ -88,8 +89,8 @@ fn hashes(records: &[Record], shape: &str, bars: &mut Vec<Bar>) {
         let rate = bar(&what, &id, Limit::AtLeast(0.7), "the echo stream's");
         let rate = measured(rate, &stream, speed, RATE);
         let unary = measured(bar("", "", Limit::AtLeast(0.0), ""), &unary, speed, RATE);
-        let (what, id) =
-            (format!("{in_flight} in flight: stream to unary"), format!("stream{in_flight}.gain"));
+        let what = format!("{in_flight} in flight: stream to unary");
+        let id = format!("stream{in_flight}.gain");
         let gain = bar(&what, &id, Limit::AtLeast(0.8), "the echo's own");
         let ratio = rate.value.zip(unary.value).map(|(stream, unary)| stream / unary);
         bars.push(rate);

@@ -67,7 +67,8 @@ struct Restored {
 
 /// Measures, and prints a line of JSON for each trial and the medians at the end.
 pub async fn run(args: CheckpointArgs) -> Result<()> {
-    let (mut ingests, mut restores) = (Vec::new(), Vec::new());
+    let mut ingests = Vec::new();
+    let mut restores = Vec::new();
     for trial in 0..args.trials {
         let first = trial.is_multiple_of(2);
         for with_checkpoints in [first, !first] {
@@ -115,8 +116,9 @@ async fn ingest(args: CheckpointArgs, with_checkpoints: bool) -> Result<Ingest> 
     let process = server.process_id().context("a process")?;
     let mut indexer = client::connect(server.addresses.grpc).await?;
     let publishers = Publishers::start(server.addresses.grpc, args.rate).await?;
-    let (before, cpu, written) =
-        (publishers.mark(&mut indexer).await?, cpu_time(process)?, written(&server).await?);
+    let before = publishers.mark(&mut indexer).await?;
+    let cpu = cpu_time(process)?;
+    let written = written(&server).await?;
     let begin = Instant::now();
     sleep(Duration::from_secs(args.seconds)).await;
     let (blocks_per_second, _) = publishers.mark(&mut indexer).await?.since(before);

@@ -109,7 +109,8 @@ pub async fn unary(
 ) -> Result<Tally> {
     let mut tasks = JoinSet::new();
     for task in 0..in_flight {
-        let (mut caller, questions) = (caller.clone(), Arc::clone(questions));
+        let mut caller = caller.clone();
+        let questions = Arc::clone(questions);
         tasks.spawn(async move {
             let mut tally = Tally::new()?;
             for question in questions.iter().cycle().skip(task * questions.len() / in_flight) {

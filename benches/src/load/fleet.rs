@@ -109,7 +109,8 @@ impl Fleet {
     /// Local hashes of the first `blocks` blocks of a prompt.
     pub fn locals(self, kind: Kind, number: u64, blocks: usize) -> Vec<LocalHash> {
         let tokens = self.tokens(kind, number, blocks);
-        let (mut locals, seed) = (Vec::new(), Namespace::default().seed());
+        let mut locals = Vec::new();
+        let seed = Namespace::default().seed();
         local_hashes(&tokens_le(&tokens), BLOCK_TOKENS, seed, &[], &mut locals);
         locals
     }
@@ -142,7 +143,8 @@ pub async fn fill(
         register(indexer, &worker_id(worker)).await?;
     }
     let fills = (0..WORKERS).map(|worker| {
-        let (channel, events) = (channel.clone(), &events);
+        let channel = channel.clone();
+        let events = &events;
         async move { fill_worker(worker, channel, &events(worker)).await }
     });
     stream::iter(fills).buffer_unordered(FILLED_AT_ONCE).try_collect::<Vec<()>>().await?;

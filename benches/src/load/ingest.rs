@@ -45,7 +45,8 @@ pub struct Mark {
 impl Publishers {
     /// Starts them, and waits until they are steady.
     pub async fn start(server: SocketAddr, rate: u64) -> Result<Self> {
-        let (server, rate) = (server.to_string(), rate.to_string());
+        let server = server.to_string();
+        let rate = rate.to_string();
         let mut role = Role::start(&["publish", &server, &rate])?;
         role.line().await.context("publishers that are ready")?;
         sleep(SETTLE).await;
@@ -98,7 +99,8 @@ pub async fn publish(server: SocketAddr, rate: u64, ready: impl FnOnce()) -> Res
     };
     future::try_join(future::try_join_all(publishers), until).await?;
     for publisher in 0..PUBLISHERS {
-        let (worker_id, model) = (worker_id(publisher), MODEL.to_owned());
+        let worker_id = worker_id(publisher);
+        let model = MODEL.to_owned();
         let request = pb::RemoveWorkerRequest { worker_id, model, tenant: String::new() };
         indexer.remove_worker(request).await?;
     }
@@ -138,7 +140,8 @@ impl Publisher {
         };
         let send = async move {
             let mut source = Self { number, event: 0 };
-            let (begin, mut sequence) = (Instant::now(), 0_u64);
+            let begin = Instant::now();
+            let mut sequence = 0_u64;
             let mut ticks = interval(TICK);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
             loop {
@@ -164,8 +167,9 @@ impl Publisher {
         let (chain, event, store) = if at < first {
             (at / CHAIN_EVENTS, at % CHAIN_EVENTS, true)
         } else {
-            let (round, step) = ((at - first) / CHAIN_EVENTS, (at - first) % CHAIN_EVENTS);
-            if round % 2 == 0 {
+            let round = (at - first) / CHAIN_EVENTS;
+            let step = (at - first) % CHAIN_EVENTS;
+            if round.is_multiple_of(2) {
                 (round / 2, CHAIN_EVENTS - 1 - step, false)
             } else {
                 (CHAINS_HELD + round / 2, step, true)
@@ -173,7 +177,8 @@ impl Publisher {
         };
         let name = |block: u64| mixed((self.number + 1) << 48 | chain << 24 | block);
         let blocks = EVENT_BLOCKS as u64;
-        let (begin, end) = (event * blocks, (event + 1) * blocks);
+        let begin = event * blocks;
+        let end = (event + 1) * blocks;
         let names: Vec<u64> = (begin..end).map(name).collect();
         let event = if store {
             let parent_name = begin.checked_sub(1).map(name);

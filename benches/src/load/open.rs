@@ -29,7 +29,8 @@ pub fn pace(rate: f64, window: Window, due: mpsc::Sender<Due>) -> Result<JoinHan
     let run = move || {
         // Where the system refuses, sleeps are exact to 50 us.
         let _exact = set_current_timer_slack(NonZeroU64::new(1_000));
-        let (mut lost, mut number) = (0, 0_u32);
+        let mut lost = 0;
+        let mut number = 0_u32;
         let begin = Instant::now();
         loop {
             let at = begin + interval * number;
@@ -76,7 +77,8 @@ pub async fn unary(
             let (times, right) = counted?;
             tally.due(window, times, right);
         }
-        let (mut caller, questions) = (caller.clone(), Arc::clone(questions));
+        let mut caller = caller.clone();
+        let questions = Arc::clone(questions);
         calls.spawn(async move {
             let Some(question) = questions.get(number % questions.len()) else {
                 return ((at, at), false);

@@ -19,7 +19,8 @@ pub fn part(records: &[Record], incidents: Vec<Incident>) -> Part {
         reaches with 64 in flight.";
     let mut notes = vec![METHOD.to_owned()];
     notes.extend(ingested(records));
-    let (title, bars) = (TITLE.to_owned(), bars(records));
+    let title = TITLE.to_owned();
+    let bars = bars(records);
     let mut part = Part { title, notes, bars, incidents, ..Part::default() };
     part.add("Requests", "", requests(records));
     part.add("Offered", OFFERED, offered(records));

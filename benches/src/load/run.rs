@@ -235,7 +235,8 @@ impl Run {
     /// sharing the machine with the publishers costs.
     async fn ingest(&mut self, trial: usize) -> Result<()> {
         for mode in Mode::ALL {
-            let (load, target) = (Load::InFlight(CAPACITY_IN_FLIGHT), Target::Index);
+            let load = Load::InFlight(CAPACITY_IN_FLIGHT);
+            let target = Target::Index;
             let case = Case { part: "ingest", trial, shape: 0, mode, load, target };
             let load = Load::Rate(self.capacity(case).await? * OPEN_SHARE);
             for target in Self::order(trial) {
@@ -316,7 +317,8 @@ impl Run {
         let ingested = match (publishers, before) {
             (Some(publishers), Some(before)) => {
                 let (blocks, cores) = publishers.mark(&mut self.indexer).await?.since(before);
-                let (blocks_per_second, publisher_cores) = (blocks, cores);
+                let blocks_per_second = blocks;
+                let publisher_cores = cores;
                 let asked_per_second = self.args.ingest_rate;
                 Some(Ingested { asked_per_second, blocks_per_second, publisher_cores })
             }

@@ -63,7 +63,8 @@ pub struct ScaleArgs {
 /// Measures, says after each size that it is done, and prints tables at the end.
 pub async fn run(args: ScaleArgs) -> Result<()> {
     let share = if args.quick { 10 } else { 1 };
-    let (questions, mut sizes) = (args.questions / share, Sizes::default());
+    let questions = args.questions / share;
+    let mut sizes = Sizes::default();
     for pairs in args.pairs {
         sizes.by_pairs.push(by_pairs(pairs / share, args.starts, questions).await?);
         eprintln!("{pairs} pairs: done");
@@ -111,7 +112,8 @@ async fn by_pairs(pairs: u64, starts: u64, questions: u64) -> Result<ByPairs> {
     let mut other = indexer.clone();
     let request = pb::CreateCheckpointRequest { compact: false };
     let mut writing = pin!(other.create_checkpoint(request));
-    let (mut times, mut number) = (histogram()?, 0);
+    let mut times = histogram()?;
+    let mut number = 0;
     let written = loop {
         select! {
             written = &mut writing => break written?.into_inner(),
@@ -159,7 +161,8 @@ async fn by_workers(workers: u64, ranks: u32, questions: u64) -> Result<ByWorker
     let channel = channel(server.addresses.grpc).await?;
     let begin = Instant::now();
     let filled = (0..workers).map(|worker| {
-        let (mut indexer, channel) = (indexer.clone(), channel.clone());
+        let mut indexer = indexer.clone();
+        let channel = channel.clone();
         async move {
             let id = fleet::worker_id(worker);
             fleet::register(&mut indexer, &id).await?;
@@ -173,7 +176,8 @@ async fn by_workers(workers: u64, ranks: u32, questions: u64) -> Result<ByWorker
     let all = workers * u64::from(ranks);
     let resident_bytes = resident_bytes(process)?.saturating_sub(empty);
     let begin = Instant::now();
-    let (mut listed, mut page_token) = (0, String::new());
+    let mut listed = 0;
+    let mut page_token = String::new();
     loop {
         let request = pb::ListWorkersRequest { page_token, ..Default::default() };
         let page = indexer.list_workers(request).await?.into_inner();
@@ -216,7 +220,8 @@ async fn publish(
 ) -> Result<()> {
     let all: Vec<_> = prompts.iter().flat_map(|&number| prompt_events(number)).collect();
     let batches = (0..ranks).map(|dp_rank| {
-        let (sequence, events) = (u64::from(dp_rank), all.clone());
+        let sequence = u64::from(dp_rank);
+        let events = all.clone();
         let batch = pb::PublishBatch { sequence, dp_rank, events };
         pb::PublishEventsRequest { message: Some(Request::Batch(batch)) }
     });
@@ -251,7 +256,9 @@ async fn by_models(models: u64, questions: u64) -> Result<ByModels> {
     let channel = channel(server.addresses.grpc).await?;
     let model = |number: u64| format!("model-{number}");
     let filled = (0..models).map(|number| {
-        let (mut indexer, channel, model) = (indexer.clone(), channel.clone(), model(number));
+        let mut indexer = indexer.clone();
+        let channel = channel.clone();
+        let model = model(number);
         async move {
             let worker_id = fleet::worker_id(0);
             let request = pb::RegisterWorkerRequest {

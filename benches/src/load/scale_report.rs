@@ -89,7 +89,8 @@ pub(super) struct Sizes {
 
 /// What goes into the report of all benches.
 pub(super) fn part(sizes: &Sizes) -> Part {
-    let (title, notes) = ("What one server carries".to_owned(), vec![METHOD.to_owned()]);
+    let title = "What one server carries".to_owned();
+    let notes = vec![METHOD.to_owned()];
     let mut part = Part { title, notes, bars: vec![start(sizes)], ..Part::default() };
     part.add("By pairs", "", by_pairs(sizes));
     part.add("By workers", "", by_workers(sizes));
@@ -225,7 +226,8 @@ impl Line {
     fn through(points: &[(f64, f64)]) -> Option<Self> {
         let count = points.len() as f64;
         let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
-        let (x, y) = (mean(|at| at.0), mean(|at| at.1));
+        let x = mean(|at| at.0);
+        let y = mean(|at| at.1);
         let spread = points.iter().map(|at| (at.0 - x).powi(2)).sum::<f64>();
         let common = points.iter().map(|at| (at.0 - x) * (at.1 - y)).sum::<f64>();
         let slope = common / spread;

@@ -87,7 +87,9 @@ impl Shape {
             echo_stream: [].into(),
             hashing: Duration::ZERO,
         };
-        let (mut index, mut echo, mut echo_stream) = (Vec::new(), Vec::new(), Vec::new());
+        let mut index = Vec::new();
+        let mut echo = Vec::new();
+        let mut echo_stream = Vec::new();
         for number in 0..fleet.prompts(self.kind) {
             let message = Bytes::from(self.request(fleet, number).encode_to_vec());
             let answer = indexer.ask(message.clone()).await.context(self.name)?;
@@ -145,8 +147,10 @@ impl Shape {
         let prompts = (0..fleet.prompts(self.kind))
             .map(|number| tokens_le(&fleet.tokens(self.kind, number, self.blocks)).into_owned());
         let prompts: Vec<Vec<u8>> = prompts.collect();
-        let (seed, mut locals) = (Namespace::default().seed(), Vec::<LocalHash>::new());
-        let (begin, mut count) = (Instant::now(), 0_u32);
+        let seed = Namespace::default().seed();
+        let mut locals = Vec::<LocalHash>::new();
+        let begin = Instant::now();
+        let mut count = 0_u32;
         while begin.elapsed() < HASHING_TIME {
             for prompt in &prompts {
                 locals.clear();

@@ -108,7 +108,8 @@ async fn cost(subject: &Subject, questions: &Arc<[Question]>, length: Duration) 
         window.cpu_time(process_id),
     );
     let tally = tally?;
-    let (served, failures) = (tally.served, tally.failures);
+    let served = tally.served;
+    let failures = tally.failures;
     ensure!(failures == 0 && served > 0, "{}: {failures} failures, {served} served", subject.name);
     Ok(used?.as_secs_f64() * 1e6 / served as f64)
 }

@@ -101,7 +101,8 @@ fn frame(name: &'static str, blocks: u64) -> Case {
 
 /// A prompt stored by one worker and removed again, in events of 16 blocks.
 fn apply(fleet: &Rc<RefCell<Fleet>>, table: &Rc<RefCell<HashMap<u64, u64>>>) -> Case {
-    let (fleet, table) = (Rc::clone(fleet), Rc::clone(table));
+    let fleet = Rc::clone(fleet);
+    let table = Rc::clone(table);
     let new = locals(PROMPTS + 1);
     let blocks = blocks_of(&new);
     let store = stored(&blocks, EVENT_BLOCKS);
@@ -150,7 +151,8 @@ fn lookup(
 /// A prompt that two workers hold, and a pool that all workers read: another prompt each time.
 fn lookup_shared(name: &'static str, table: &Rc<RefCell<HashMap<u64, u64>>>) -> Case {
     let Fleet { index, sources } = Fleet::build_with_pool();
-    let (mut scratch, mut shared) = (Scratch::default(), SharedBlocks::default());
+    let mut scratch = Scratch::default();
+    let mut shared = SharedBlocks::default();
     let mut turn = prompts(PROMPT_BLOCKS);
     let operation = Box::new(move || {
         let Some(prompt) = turn.next() else { return };
@@ -178,7 +180,8 @@ fn query<'a>(prompt: &'a [LocalHash], shared: Option<&'a SharedBlocks>) -> Query
 
 /// Asks a table for so many keys.
 fn asking(blocks: usize, table: &Rc<RefCell<HashMap<u64, u64>>>) -> Box<dyn FnMut()> {
-    let (table, mut at) = (Rc::clone(table), 0);
+    let table = Rc::clone(table);
+    let mut at = 0;
     Box::new(move || {
         let table = table.borrow();
         for _ in 0..blocks {

@@ -76,7 +76,8 @@ pub fn run(args: &Args) -> Result<bool> {
     let mut measured = 0;
     let mut table = Table::new(["case", "operation", "yardstick", "ratio", "baseline", ""]);
     for case in cases::all().into_iter().filter(|case| case.name.contains(&args.only)) {
-        let (name, yardstick) = (case.name, case.against);
+        let name = case.name;
+        let yardstick = case.against;
         let result = measure(case);
         measured += 1;
         let baseline = baselines.get(name).copied();

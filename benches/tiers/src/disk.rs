@@ -75,7 +75,8 @@ fn load(executor: &Executor, back: &Arc<Arena>, sealed: &[Sealed]) -> Result<()>
 
 pub fn measure(args: &Args, block_bytes: usize) -> Result<()> {
     let blocks = count(args.mib, block_bytes)?;
-    let (near, back) = (arena(block_bytes, blocks)?, arena(block_bytes, blocks)?);
+    let near = arena(block_bytes, blocks)?;
+    let back = arena(block_bytes, blocks)?;
     let folder = tempfile::tempdir_in(&args.folder)?;
     let config = DiskConfig {
         path: folder.path().join("tier"),
@@ -97,7 +98,10 @@ pub fn measure(args: &Args, block_bytes: usize) -> Result<()> {
     };
     let executor = Executor::start(Arc::clone(&storage) as Arc<dyn Storage>, executor)?;
     println!("disk: {way:?}, {} threads, batches of {BATCH}", args.threads);
-    let (mut writes, mut stores, mut reads, mut loads) = (vec![], vec![], vec![], vec![]);
+    let mut writes = vec![];
+    let mut stores = vec![];
+    let mut reads = vec![];
+    let mut loads = vec![];
     for _ in 0..=args.trials {
         writes.push(speed(bytes, || {
             let mut at = 0;

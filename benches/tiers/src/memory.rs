@@ -8,12 +8,16 @@ use std::hint::black_box;
 
 pub fn measure(args: &Args, block_bytes: usize) -> Result<()> {
     let blocks = count(args.mib, block_bytes)?;
-    let (near, tier, back) =
-        (arena(block_bytes, blocks)?, arena(block_bytes, blocks)?, arena(block_bytes, blocks)?);
+    let near = arena(block_bytes, blocks)?;
+    let tier = arena(block_bytes, blocks)?;
+    let back = arena(block_bytes, blocks)?;
     let host = HostStorage::new(tier.clone());
     let cancel = Cancel::new();
     let bytes = block_bytes * usize::try_from(blocks)?;
-    let (mut copies, mut stores, mut loads, mut sums) = (vec![], vec![], vec![], vec![]);
+    let mut copies = vec![];
+    let mut stores = vec![];
+    let mut loads = vec![];
+    let mut sums = vec![];
     // One round before, whose figures do not count.
     for _ in 0..=args.trials {
         let sources = readers(&near)?;

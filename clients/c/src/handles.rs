@@ -18,7 +18,8 @@ struct Open {
 /// Gives a publisher a handle, which is not 0.
 pub(crate) fn insert(publisher: Publisher) -> Result<usize, Fault> {
     let mut open = OPEN.write();
-    let (count, limit) = (open.publishers.len(), PUBLISHERS_MAX);
+    let count = open.publishers.len();
+    let limit = PUBLISHERS_MAX;
     if count >= limit {
         return Err(Fault::Full { count, what: "publishers are open", limit, fix: "free some" });
     }

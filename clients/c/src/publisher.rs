@@ -112,7 +112,8 @@ impl Publisher {
             overrun: Overrun::Republish,
         };
         let (sender, status) = watch::channel(UplinkStatus::new(feed.status().incarnation));
-        let (stop, mut tasks) = (CancellationToken::new(), Tasks::default());
+        let stop = CancellationToken::new();
+        let mut tasks = Tasks::default();
         let entered = runtime.enter();
         tasks.spawn("uplink", run_uplink(Arc::clone(&feed), uplink, sender, stop.clone()));
         drop(entered);
@@ -137,7 +138,8 @@ impl Publisher {
     pub(crate) fn stored(&self, blocks: &NewBlocks<'_>) -> Result<u64, Fault> {
         let _storing = self.storing.lock();
         // The journal has room for one event more.
-        let (count, limit) = (self.feed.status().held_blocks, self.held_blocks_max);
+        let count = self.feed.status().held_blocks;
+        let limit = self.held_blocks_max;
         if count >= limit {
             self.dropped_events.fetch_add(1, Ordering::Relaxed);
             let fix = "publish what is removed, or give a larger held_blocks_max";

@@ -258,7 +258,8 @@ impl<'a> Given<'a> {
         // SAFETY: as above.
         let spans = items.iter().map(|item| unsafe { span(item, tokens.len()) });
         let multimodal = spans.collect::<Result<Vec<_>, _>>()?;
-        let (lora_name, cache_salt) = (lora_name.unwrap_or(""), cache_salt.unwrap_or(""));
+        let lora_name = lora_name.unwrap_or("");
+        let cache_salt = cache_salt.unwrap_or("");
         Ok(Self::Tokens { tokens, namespace: Namespace { lora_name, cache_salt }, multimodal })
     }
 }
@@ -272,7 +273,8 @@ unsafe fn span(item: &Multimodal, tokens: usize) -> Result<MultimodalSpan, Fault
     let Some(identifier) = identifier.filter(|text| !text.is_empty()) else {
         return Err(Fault::argument("multimodal.identifier", "is empty: it is required"));
     };
-    let (start, end) = (item.start, item.end);
+    let start = item.start;
+    let end = item.end;
     if start >= end || end > tokens {
         let problem = format!("{start} to {end} is not within {tokens} tokens");
         return Err(Fault::argument("multimodal", problem));

@@ -320,7 +320,8 @@ impl Driver {
 
     fn take_reply(&mut self, event: ReplayEvent) {
         let Some(replay) = &self.replay else { return };
-        let (round, others) = (replay.round, replay.others);
+        let round = replay.round;
+        let others = replay.others;
         let event = match event {
             ReplayEvent::Batch { ref topic, .. } => match self.admit_replayed(topic) {
                 Ok(true) => event,

@@ -60,7 +60,8 @@ pub fn chunk_sizes<'a>(
         if let Some(first) = *of
             && *size != blocks
         {
-            let (first, second) = (first.clone(), medium.clone());
+            let first = first.clone();
+            let second = medium.clone();
             return Err(ChunkError::Differ { first, second });
         }
         *size = blocks;

@@ -38,7 +38,9 @@ enum Overflow {
 
 impl KnownNames {
     pub(super) fn new(copy_mode: CopyMode, limit: usize) -> Self {
-        let (names, overflow, changes) = (HashMap::new(), Overflow::None, Vec::new());
+        let names = HashMap::new();
+        let overflow = Overflow::None;
+        let changes = Vec::new();
         Self { names, lingering: VecDeque::new(), limit, copy_mode, overflow, changes }
     }
 

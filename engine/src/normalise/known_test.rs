@@ -74,7 +74,8 @@ fn a_name_with_keys_of_its_own_keeps_them_where_none_are_stated() {
     let out = store(&mut normaliser, stored(None, &[1, 2, 3]));
     let block =
         |name, locals: Vec<LocalHash>| StoredBlock { name: BlockName(name), local: locals[0] };
-    let (one, three) = (block(1, queried(&[1], "", "")), block(3, queried(&[3], "", "")));
+    let one = block(1, queried(&[1], "", ""));
+    let three = block(3, queried(&[3], "", ""));
     let tier = Tier::Device;
     let expected = [
         KvEvent::Stored { parent: None, tier, blocks: vec![one] },

@@ -24,6 +24,7 @@
 //! per block, and per event only the list for the index. While all blocks of the source are plain,
 //! no table is consulted.
 
+mod adapters;
 mod chunks;
 mod drops;
 #[cfg(test)]
@@ -385,7 +386,8 @@ impl Normaliser {
         {
             names.iter().for_each(|&name| self.known.stored_name(out.rank, name, tier));
         }
-        let (tier, names) = (location.tier(), self.all_names(location, names));
+        let tier = location.tier();
+        let names = self.all_names(location, names);
         out.add(location, KvEvent::StoredNames { tier, names }, self.ttl(location));
     }
 

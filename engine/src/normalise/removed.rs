@@ -85,7 +85,8 @@ impl Normaliser {
                         .iter()
                         .for_each(|&name| self.known.removed(out.rank, name, tier, counted));
                 }
-                let (tier, names) = (location.tier(), self.all_names(location, names));
+                let tier = location.tier();
+                let names = self.all_names(location, names);
                 // A store has one copy of each block.
                 let event = if counted || location == Location::Pool {
                     KvEvent::Gone { tier, names }

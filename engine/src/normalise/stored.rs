@@ -10,10 +10,8 @@ use crate::decode::{EngineKind, ExtraKey, LookAhead, PerBlock, RawStored, RawTok
 use kvasir_proto::hash::{
     Seed, chunk_block_name, leaf, local_hash, next_token, stem, stem_name, wide_local_hash,
 };
-use kvasir_proto::limits::{WORKER_LORA_NAMES_MAX, WORKER_RANKS_MAX};
-use kvasir_proto::types::{
-    AdapterNumber, BlockName, DpRank, KvEvent, LocalHash, StoredBlock, Tier,
-};
+use kvasir_proto::limits::WORKER_RANKS_MAX;
+use kvasir_proto::types::{BlockName, DpRank, KvEvent, LocalHash, StoredBlock, Tier};
 use std::iter::zip;
 use std::mem::take;
 use std::sync::Arc;
@@ -57,7 +55,8 @@ struct Chain {
 
 impl Normaliser {
     pub(super) fn take_stored(&mut self, stored: RawStored<'_>, out: &mut Normalised) {
-        let (operations, place) = (stored.names.len(), stored.place);
+        let operations = stored.names.len();
+        let place = stored.place;
         let medium = place.medium;
         if let Err(reason) = self.store(stored, out) {
             self.unknown_places.stored(reason, &place);
@@ -201,7 +200,8 @@ impl Normaliser {
         if stored.block_size < block_size
             && let [name] = stored.names[..]
         {
-            let (rank, partial) = (out.rank, &mut self.partial_blocks);
+            let rank = out.rank;
+            let partial = &mut self.partial_blocks;
             // A partial block ends a prompt: the child of another one shows that blocks are smaller than registered.
             let follows_partial =
                 stored.parent.is_some_and(|parent| partial.contains(rank, parent));
@@ -324,71 +324,6 @@ impl Normaliser {
         }
         let known = self.known.find(rank, name, adapter.namespace);
         known.or_else(|| self.known.after(rank, parent?, adapter.namespace))
-    }
-
-    /// Ends what a named adapter held under another number: vLLM's hashes cover the adapter's path, its events name and
-    /// number only. Returns the adapter of this event's blocks.
-    fn check_adapter<'a>(
-        &mut self,
-        stored: &RawStored<'_>,
-        adapter: Adapter<'a>,
-        location: Location,
-        out: &mut Normalised,
-    ) -> Adapter<'a> {
-        let is_named = stored.lora_name.is_some_and(|name| !name.is_empty());
-        let Some(number) = stored.lora_id.filter(|_| is_named) else { return adapter };
-        let (rank, seed) = (out.rank, adapter.namespace.adapter.0);
-        let adapters = &mut self.learned.adapters;
-        // The number that counts is the last one; those before it are of adapters that were replaced.
-        let same = |at: &&AdapterNumber| (at.rank, at.adapter) == (rank, seed);
-        let numbers: Vec<u64> = adapters.iter().filter(same).map(|at| at.number).collect();
-        if numbers.last() == Some(&number) {
-            return adapter;
-        }
-        // Requests that had begun before the replacement still store blocks, and connectors announce later what the engine
-        // stored before.
-        let is_connectors = location != Location::Worker(Tier::Device) && !numbers.is_empty();
-        // vLLM's numbers ascend: a lower one is of an adapter that was replaced before it was heard of.
-        let is_vllm = self.config.engine == EngineKind::Vllm;
-        let is_older = is_vllm && numbers.last().is_some_and(|current| number < *current);
-        if numbers.contains(&number) || is_connectors || is_older {
-            return adapter.replaced(number);
-        }
-        if adapters.len() >= WORKER_LORA_NAMES_MAX {
-            // A number that was replaced is forgotten first, the oldest before others.
-            let later = |at: usize, of: &AdapterNumber| {
-                let mut later = adapters.iter().skip(at + 1);
-                later.any(|other| (other.rank, other.adapter) == (of.rank, of.adapter))
-            };
-            let oldest = adapters.iter().enumerate().find(|(at, of)| later(*at, of));
-            let Some((oldest, _)) = oldest else { return adapter.replaced(number) };
-            adapters.remove(oldest);
-        }
-        adapters.push(AdapterNumber { rank, adapter: seed, number });
-        if numbers.is_empty() {
-            return adapter;
-        }
-        if let (0, Some(before)) = (out.renumbered_adapters, numbers.last()) {
-            out.renumbered_example = format!("lora_id={number} before={before}");
-        }
-        out.renumbered_adapters += 1;
-        self.drop_chunks(out);
-        if self.known.has_forgotten_of(rank) {
-            // Which blocks were the adapter's is not known: all blocks of the rank are dropped.
-            for tier in Tier::ALL {
-                self.known.cleared(rank, Some(tier));
-                out.events.push(KvEvent::ClearedTier(tier));
-            }
-            return adapter;
-        }
-        let ended = self.known.end_adapter(rank, adapter.namespace);
-        // Connectors and moves may have announced the names before they were known: they may be in any tier.
-        for tier in Tier::ALL.into_iter().filter(|_| !ended.is_empty()) {
-            let location = Location::Worker(tier);
-            let names = self.all_names(location, ended.clone());
-            out.add(location, KvEvent::Gone { tier, names }, None);
-        }
-        adapter
     }
 
     // === chunks ===

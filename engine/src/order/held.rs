@@ -85,8 +85,8 @@ mod tests {
     #[test]
     fn a_source_may_hold_what_others_leave() {
         let held = Arc::new(HeldBytes::new(100, 1_000));
-        let (mut a, mut b) =
-            (HeldBytes::share(Arc::clone(&held)), HeldBytes::share(Arc::clone(&held)));
+        let mut a = HeldBytes::share(Arc::clone(&held));
+        let mut b = HeldBytes::share(Arc::clone(&held));
         assert_eq!(a.note(60), 100);
         assert_eq!(b.note(0), 40);
         assert_eq!(b.note(70), 70, "its newest batch stays: it holds no more than that");

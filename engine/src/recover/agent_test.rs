@@ -92,7 +92,8 @@ pub(super) fn change(copies: &mut Copies, kind: Kind) {
 
 /// Answers a round. A dump may have been begun `early` batches ago.
 pub(super) fn serve(lives: &[Life], journal_max: usize, ask: Ask, early: u64) -> VecDeque<Reply> {
-    let (at, life) = (lives.len() - 1, lives.last().unwrap());
+    let at = lives.len() - 1;
+    let life = lives.last().unwrap();
     match ask {
         Ask::Range { incarnation, .. } | Ask::Dump { incarnation }
             if incarnation != self::incarnation(at) =>
@@ -124,7 +125,8 @@ fn serve_dump(at: usize, life: &Life, early: u64) -> VecDeque<Reply> {
         from.and_then(|from| from.checked_sub(by)).filter(|from| *from >= life.first)
     };
     let watermark = back(life.newest(), early);
-    let (before, after) = (life.truth(back(watermark, 2)), life.truth(watermark));
+    let before = life.truth(back(watermark, 2));
+    let after = life.truth(watermark);
     let scanned = before.iter().map(|(name, count)| Reply::Chunk(vec![(*name, *count)]));
     let of = |copies: &Copies, name| copies.get(&name).copied().unwrap_or_default();
     let tail = (0..=u8::MAX).filter(|name| of(&before, *name) != of(&after, *name));

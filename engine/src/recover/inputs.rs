@@ -105,7 +105,8 @@ impl<I: Item, C> Recovery<I, C> {
             return;
         }
         let expected = progress.expected();
-        let (is_near, was_behind) = (progress.believes(sequence), progress.is_behind());
+        let is_near = progress.believes(sequence);
+        let was_behind = progress.is_behind();
         progress.note_head(sequence);
         if !was_behind {
             self.progress_at = self.core.now;
@@ -249,7 +250,8 @@ impl<I: Item, C> Recovery<I, C> {
     /// Returns whether there are any.
     fn drop_refuted(&mut self) -> bool {
         let asked_with = mem::take(&mut self.asked_with);
-        let (held, buffer) = (self.core.buffer.len(), &mut self.core.buffer);
+        let held = self.core.buffer.len();
+        let buffer = &mut self.core.buffer;
         let refuted: Vec<u64> = asked_with.into_iter().filter(|at| buffer.remove(*at)).collect();
         let back = self.core.buffer.back();
         debug_assert_eq!(held, self.core.buffer.len() + refuted.len(), "each is dropped once");

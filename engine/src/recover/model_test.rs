@@ -189,8 +189,8 @@ impl World {
                 self.input(Input::Announced { incarnation: incarnation(life), head });
             }
             Sent::Absurd { life, sequence } => {
-                let (incarnation, item) =
-                    (incarnation(life), Token { life, sequence, kind: Kind::Clear });
+                let incarnation = incarnation(life);
+                let item = Token { life, sequence, kind: Kind::Clear };
                 self.input(Input::Announced { incarnation, head: Some(sequence) });
                 self.handed_in += 1;
                 let batch = Numbered { sequence, item };

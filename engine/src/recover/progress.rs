@@ -100,7 +100,8 @@ impl Progress {
     }
 
     pub(super) fn cursor(&self) -> Option<Cursor> {
-        let (incarnation, fingerprint) = (self.incarnation, None);
+        let incarnation = self.incarnation;
+        let fingerprint = None;
         self.applied().map(|sequence| Cursor { incarnation, sequence, fingerprint })
     }
 

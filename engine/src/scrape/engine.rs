@@ -122,7 +122,8 @@ fn readings(engine: ScrapedEngine, text: &str) -> Result<Readings, ReadError> {
 fn rank(label: &'static str, sample: &Sample<'_>) -> Result<DpRank, ReadError> {
     let Some(value) = sample.label(label) else { return Ok(0) };
     let rank = value.parse().ok().filter(|rank: &DpRank| (*rank as usize) < WORKER_RANKS_MAX);
-    let (line, value) = (sample.line, value.to_owned());
+    let line = sample.line;
+    let value = value.to_owned();
     rank.ok_or(ReadError::Rank { line, label, value })
 }
 

@@ -34,7 +34,8 @@ async fn exchange(target: &Target, body_bytes_max: usize) -> Result<Bytes, Fetch
     let mut builder = Builder::new();
     builder.max_buf_size(HEAD_BYTES_MAX);
     let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
-    let (mut answer, connection) = (pin!(ask(sender, target, body_bytes_max)), pin!(connection));
+    let mut answer = pin!(ask(sender, target, body_bytes_max));
+    let connection = pin!(connection);
     select! {
         biased;
         answer = &mut answer => answer,

@@ -387,14 +387,16 @@ impl World {
             Step::ClearLost => index.held.clear(),
             Step::DropSuspects => index.held.retain(|(_, suspect)| !suspect),
             Step::Expired => {
-                let (new_lives, expiries) = (index.new_lives, index.expiries + 1);
+                let new_lives = index.new_lives;
+                let expiries = index.expiries + 1;
                 *index = Index { new_lives, expiries, ..Index::default() };
             }
             Step::StartReplay { round, from } => {
                 assert!(self.replay && self.round.is_none(), "one round at a time");
                 self.rounds += 1;
                 let from_cursor = self.sequencer.status().applied.is_some();
-                let (served, begun) = (None, false);
+                let served = None;
+                let begun = false;
                 self.round = Some(Round { number: round, from, served, from_cursor, begun });
             }
             Step::CancelReplay { round } => {

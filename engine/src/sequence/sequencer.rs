@@ -224,7 +224,8 @@ impl<I: Item> Sequencer<I> {
     /// Counts what is missing before the first batch at hand as lost, if it was given up.
     fn skip_given_up(&mut self) {
         let Some(front) = self.core.buffer.front() else { return };
-        let (sequence, fingerprint) = (front.sequence, front.fingerprint);
+        let sequence = front.sequence;
+        let fingerprint = front.fingerprint;
         let given_up = !self.config.replay || sequence <= self.given_up_below;
         let missing = sequence.saturating_sub(self.next);
         if missing == 0 || !given_up {

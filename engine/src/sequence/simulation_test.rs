@@ -125,7 +125,8 @@ fn check(faults: Faults, seeds: u64) -> (u64, u64) {
 }
 
 fn check_stated(faults: Faults, statement: Statement, seeds: u64) -> (u64, u64) {
-    let (mut exact, mut degraded) = (0, 0);
+    let mut exact = 0;
+    let mut degraded = 0;
     for seed in 0..seeds {
         match panic::catch_unwind(|| simulate(seed, faults, statement)) {
             Ok(SourceState::Exact) => exact += 1,

@@ -282,7 +282,8 @@ fn traffic_commands() {
 fn a_flood_of_pings_from_a_peer_that_does_not_read_is_cut() {
     let mut session = handshaken();
     let ping = frame(FrameKind::Command, &[b"\x04PING\0\0", [1; 4000].as_slice()].concat());
-    let (mut sent, mut output_max) = (0, 0);
+    let mut sent = 0;
+    let mut output_max = 0;
     let error = loop {
         match feed(&mut session, &ping) {
             Ok(_) => sent += 1,

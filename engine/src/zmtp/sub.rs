@@ -148,7 +148,8 @@ impl SubSocket {
     fn open(&mut self) -> Result<Opening, LinkError> {
         match &self.attach {
             Attach::Connect(endpoint) => {
-                let (endpoint, limits) = (endpoint.clone(), self.limits.clone());
+                let endpoint = endpoint.clone();
+                let limits = self.limits.clone();
                 Ok(Box::pin(async move { dial(&endpoint, &limits).await }))
             }
             Attach::Bind(endpoint) => {

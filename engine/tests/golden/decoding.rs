@@ -242,7 +242,8 @@ fn a_wrong_field_costs_its_event_only() {
         assert_eq!(stored(&batch.events, 2).names, [BlockName(1)], "{event}");
         assert_eq!(batch.rank, Some(4), "{event}");
     };
-    let (kind, missing) = (Fault::Type, Fault::Missing);
+    let kind = Fault::Type;
+    let missing = Fault::Missing;
     check(json!(null), "type", kind, 1);
     check(json!("BlockStored"), "type", kind, 1);
     check(json!([]), "type", missing, 1);

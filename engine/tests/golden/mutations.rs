@@ -85,7 +85,8 @@ fn every_truncation_is_an_error() {
 
 #[test]
 fn every_changed_byte_is_a_value_or_an_error() {
-    let (mut batches, mut errors) = (0_u64, 0_u64);
+    let mut batches = 0_u64;
+    let mut errors = 0_u64;
     for (payload, engine) in payloads() {
         let mut normaliser = normaliser(engine);
         let mut changed = payload.clone();

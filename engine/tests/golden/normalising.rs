@@ -141,7 +141,8 @@ fn golden_frames_come_to_what_their_cases_say() {
         let rank = frame.decoded.get(2).and_then(Value::as_u64).unwrap_or(DEFAULT_RANK.into());
         assert_eq!(u64::from(out.rank), rank, "{label}");
         assert_eq!((out.unreadable_events, out.first_unreadable), (0, None), "{label}");
-        let (mut dropped, mut unmatchable) = (None, 0);
+        let mut dropped = None;
+        let mut unmatchable = 0;
         let expected: Vec<KvEvent> = match outcome(&frame) {
             Outcome::Plain(tier) => {
                 events.iter().map(|event| plain(event, frame.engine, tier)).collect()

@@ -163,7 +163,8 @@ fn events_of_rfc_1527_with_tokens_are_matched_by_content() {
     let seed = Namespace { lora_name: "l", cache_salt: "s" }.seed();
     let local = local_hash(&[1, 0, 0, 0, 2, 0, 0, 0], &[], seed);
     let blocks = vec![StoredBlock { name: BlockName(11), local }];
-    let (parent, tier) = (Some(BlockName(10)), Tier::Device);
+    let parent = Some(BlockName(10));
+    let tier = Tier::Device;
     assert_eq!(out.events, [KvEvent::Stored { parent, tier, blocks }]);
 }
 

@@ -86,7 +86,8 @@ fn message(frames: &[&[u8]]) -> ZmqMessage {
 
 impl Publisher {
     pub(crate) async fn bind() -> Self {
-        let (mut live, mut router) = (PubSocket::new(), RouterSocket::new());
+        let mut live = PubSocket::new();
+        let mut router = RouterSocket::new();
         let live_address = live.bind(ANY).await.unwrap().to_string();
         let replay_address = router.bind(ANY).await.unwrap().to_string();
         Self {
@@ -179,7 +180,8 @@ impl Publisher {
 
     async fn send_newest(&mut self) {
         let newest = self.newest().unwrap();
-        let (topic, sequence) = (self.topic(newest), self.sequence_frame(newest));
+        let topic = self.topic(newest);
+        let sequence = self.sequence_frame(newest);
         let payload = self.ring.last().unwrap();
         self.live.send(message(&[topic, &sequence, payload])).await.unwrap();
     }

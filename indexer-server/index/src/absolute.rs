@@ -183,7 +183,8 @@ impl RankChange<'_> {
             record.parent = state.parent;
         }
         let changed = *record != before;
-        let (slot, after) = (record.slot, record.copies.clone());
+        let slot = record.slot;
+        let after = record.copies.clone();
         let is_gone = |at: &&Copies| {
             !after.iter().any(|left| (left.source, left.tier) == (at.source, at.tier))
         };

@@ -25,7 +25,8 @@ pub(crate) struct Changes {
 
 impl Changes {
     fn new(limits: ChangeLimits) -> Self {
-        let (pages, names) = (SplitMap::default(), SplitMap::default());
+        let pages = SplitMap::default();
+        let names = SplitMap::default();
         Self { limits, pages, last: None, names, heading: false }
     }
 

@@ -146,7 +146,8 @@ impl RankCut {
 
     /// Loads the next part of a table; false past the last.
     fn load(&mut self, holder: &Holder) -> bool {
-        let (part, todo) = (self.part, &mut self.todo);
+        let part = self.part;
+        let todo = &mut self.todo;
         self.part += 1;
         match (self.stage, self.changes.as_ref().filter(|_| !self.whole)) {
             (Stage::Pages, None) => stack(todo, holder.pages(part), Next::Page),
@@ -310,7 +311,8 @@ impl Index {
         image: &mut RankImage,
     ) -> usize {
         let mut runs: Vec<RunImage> = Vec::new();
-        let (mut slot, end) = (page * PAGE_SLOTS, (page + 1) * PAGE_SLOTS);
+        let mut slot = page * PAGE_SLOTS;
+        let end = (page + 1) * PAGE_SLOTS;
         let mut read = 1;
         while let Some(held) = holder.next_held(&self.trie, slot, end, PAGE_SLOTS) {
             match held {
@@ -434,7 +436,8 @@ impl Index {
     }
 
     fn hole(&self, slot: Slot) -> HoleImage {
-        let (name, local) = (self.trie.slots.name(slot), self.trie.slots.local(slot));
+        let name = self.trie.slots.name(slot);
+        let local = self.trie.slots.local(slot);
         HoleImage { position: Position { slot, parent: self.above(slot) }, name, local }
     }
 }

@@ -137,8 +137,8 @@ mod tests {
     #[test]
     fn sources_share_a_rank_or_not() {
         let mut index = Index::new(Limits::default());
-        let (one, other) =
-            (WorkerId::new("w").expect("a name"), WorkerId::new("v").expect("a name"));
+        let one = WorkerId::new("w").expect("a name");
+        let other = WorkerId::new("v").expect("a name");
         let a = index.add_source(&one, "a", 0, CopyMode::Set).expect("a source");
         let b = index.add_source(&one, "b", 1, CopyMode::Set).expect("a source");
         let c = index.add_source(&other, "c", 0, CopyMode::Set).expect("a source");

@@ -152,7 +152,8 @@ impl Index {
                 });
             }
         }
-        let (stack, pending) = (Vec::new(), VecDeque::new());
+        let stack = Vec::new();
+        let pending = VecDeque::new();
         Ok(DumpScan { dump, worker: worker.clone(), ranks, current: 0, stack, pending })
     }
 

@@ -90,10 +90,12 @@ mod tests {
         for seed in 0..40 {
             let mut listing = Listing::default();
             let mut by_worker = BTreeMap::<u64, BTreeMap<u64, HolderIndex>>::new();
-            let (mut keys, mut free) = (Vec::new(), Vec::new());
+            let mut keys = Vec::new();
+            let mut free = Vec::new();
             for step in 0..80 {
                 let random = mix(seed << 32 | step);
-                let (worker, number) = (random % 12, random >> 34 & 7);
+                let worker = random % 12;
+                let number = random >> 34 & 7;
                 if random >> 32 & 3 == 0 {
                     let ranks = by_worker.remove(&worker).unwrap_or_default();
                     let ranks: Vec<_> = ranks.into_values().collect();

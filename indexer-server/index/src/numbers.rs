@@ -281,7 +281,9 @@ impl Numbers {
         let crowded = std::mem::take(&mut self.subs[sub]);
         // Nothing else has asked for most of these lines for long.
         crowded.lines.iter().for_each(prefetch);
-        let (bits, lines, len) = (crowded.bits, crowded.lines.len(), crowded.len as usize);
+        let bits = crowded.bits;
+        let lines = crowded.lines.len();
+        let len = crowded.len as usize;
         let is_marked = crowded.filled > crowded.len;
         self.lines -= lines;
         // Many were taken out: there is room once their marks are gone. Were this not so up to
@@ -340,7 +342,8 @@ impl Numbers {
             *self = Self::default();
             return true;
         }
-        let (len, lines) = (sub.len as usize, sub.lines.len());
+        let len = sub.len as usize;
+        let lines = sub.lines.len();
         if len == 0 || len < lines * LINE / 4 {
             let fewer = if len == 0 { 0 } else { lines_for(len * 3 / 2) };
             if fewer < lines {
@@ -394,8 +397,8 @@ mod tests {
         let mut model = BTreeSet::new();
         for step in 0..numbers * 4 {
             let at = short(mix(u64::from(step)));
-            let (number, adds) =
-                (at % numbers, (at >> 20) % 8 < if step < numbers * 2 { 6 } else { 2 });
+            let number = at % numbers;
+            let adds = (at >> 20) % 8 < if step < numbers * 2 { 6 } else { 2 };
             if adds && model.insert(number) {
                 assert!(table.insert(hash(number), number, |at| at == number));
             } else if !adds {
@@ -500,7 +503,8 @@ mod tests {
             }
             after.push(table.bytes());
         }
-        let (early, late) = (after[2], after[19]);
+        let early = after[2];
+        let late = after[19];
         assert!(late * 50 <= early * 51, "{early} bytes early, {late} late");
         let per_number = late as f64 / f64::from(LIVE);
         assert!(per_number < 16.0, "{per_number} bytes a number");

@@ -116,7 +116,8 @@ fn by_page(slot: Slot, len: u32) -> impl Iterator<Item = (Page, u8)> {
     debug_assert!(len > 0, "at least one slot");
     let end = slot + len;
     (page_of(slot)..=page_of(end - 1)).map(move |page| {
-        let (first, last) = ((page * PAGE_SLOTS).max(slot), ((page + 1) * PAGE_SLOTS).min(end));
+        let first = (page * PAGE_SLOTS).max(slot);
+        let last = ((page + 1) * PAGE_SLOTS).min(end);
         #[expect(clippy::cast_possible_truncation, reason = "a page has 64 slots")]
         let count = (last - first) as u8;
         (page, count)

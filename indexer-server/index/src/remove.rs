@@ -58,7 +58,8 @@ impl RankChange<'_> {
             return 1;
         }
         let segment = self.trie.segment_of(slot);
-        let (head, tail) = (segment.head, segment.tail());
+        let head = segment.head;
+        let tail = segment.tail();
         let down = self.plain_run((head..slot).rev(), names);
         let up = if down == 0 { self.plain_run(slot + 1..=tail, names) } else { 0 };
         let len = 1 + down + up;
@@ -95,7 +96,8 @@ impl RankChange<'_> {
             return BlockOutcome::Noop;
         };
         let change = record.withdraw(by);
-        let (slot, is_gone) = (record.slot, record.copies.is_empty());
+        let slot = record.slot;
+        let is_gone = record.copies.is_empty();
         let local = record.local;
         if change == Change::None {
             return BlockOutcome::Noop;

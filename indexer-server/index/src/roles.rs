@@ -46,7 +46,8 @@ impl Readers {
     }
 
     fn insert(&mut self, holder: HolderIndex) {
-        let (number, bit) = (holder / 64, 1 << (holder % 64));
+        let number = holder / 64;
+        let bit = 1 << (holder % 64);
         match self.words.binary_search_by_key(&number, |&(number, _)| number) {
             Ok(at) => self.words.get_mut(at).into_iter().for_each(|(_, bits)| *bits |= bit),
             Err(at) => self.words.insert(at, (number, bit)),
@@ -54,7 +55,8 @@ impl Readers {
     }
 
     fn remove(&mut self, holder: HolderIndex) {
-        let (number, bit) = (holder / 64, 1_u64 << (holder % 64));
+        let number = holder / 64;
+        let bit = 1_u64 << (holder % 64);
         if let Ok(at) = self.words.binary_search_by_key(&number, |&(number, _)| number) {
             self.words.get_mut(at).into_iter().for_each(|(_, bits)| *bits &= !bit);
             if self.words.get(at).is_some_and(|&(_, bits)| bits == 0) {

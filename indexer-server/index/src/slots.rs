@@ -266,7 +266,8 @@ impl Slots {
         }
         debug_assert!(taken > 0, "slot {slot} is free");
         self.used += taken as usize;
-        let (content, end) = (&mut self.contents[chunk_of(slot)], in_chunk(slot) + taken as usize);
+        let content = &mut self.contents[chunk_of(slot)];
+        let end = in_chunk(slot) + taken as usize;
         if content.locals.len() < end {
             content.grow(end);
         }
@@ -279,7 +280,8 @@ impl Slots {
         let at = page % CHUNK_PAGES;
         chunk.used[at as usize] = used;
         self.page_runs.update(page, !used);
-        let (empty, mask) = (used == 0, 1 << at);
+        let empty = used == 0;
+        let mask = 1 << at;
         if empty == (chunk.empty & mask != 0) {
             return;
         }
@@ -490,7 +492,8 @@ mod tests {
             assert_eq!(slots.memory(), room, "{len} slots");
         }
         for slot in slots.iter() {
-            let (local, name) = (LocalHash((slot + 1).into()), BlockName((!(slot + 1)).into()));
+            let local = LocalHash((slot + 1).into());
+            let name = BlockName((!(slot + 1)).into());
             assert_eq!((slots.local(slot), slots.name(slot)), (local, name));
             assert_eq!(slots.segment(slot), slot + 8);
         }

@@ -106,7 +106,8 @@ impl RankChange<'_> {
         if !self.holder.is_primary(by.source) || parent != own_parent {
             return (0, at);
         }
-        let (mut done, mut last) = (0, at);
+        let mut done = 0;
+        let mut last = at;
         while let Some(rest) = blocks.get(done..).filter(|rest| !rest.is_empty()) {
             let (joined, slot) = self.join(by, last, rest);
             let (grown, slot) = self.grow(by, slot, rest.get(joined..).unwrap_or_default());
@@ -428,7 +429,8 @@ impl RankChange<'_> {
 
     fn announce_parked(&mut self, by: Announcement, name: BlockName) {
         let Some(record) = self.holder.records_mut().get_mut(name) else { return };
-        let (change, local) = (record.announce(by), record.local);
+        let change = record.announce(by);
+        let local = record.local;
         if change == Change::Key {
             self.gain(by.source, by.tier, (name, local));
         }
@@ -466,7 +468,8 @@ impl RankChange<'_> {
             return BlockOutcome::Noop;
         };
         let change = record.announce(by);
-        let (slot, local) = (record.slot, record.local);
+        let slot = record.slot;
+        let local = record.local;
         if change == Change::Key {
             self.gain(by.source, by.tier, (name, local));
         }

@@ -257,7 +257,8 @@ impl RankChange<'_> {
                 dropped.push(tier);
             }
         }
-        let (slot, is_gone) = (record.slot, record.copies.is_empty());
+        let slot = record.slot;
+        let is_gone = record.copies.is_empty();
         for &tier in &dropped {
             self.lose(by.source, tier, (name, local));
         }

@@ -136,7 +136,8 @@ impl<T> SplitTable<T> {
         let entries = &mut self.subs[sub].entries;
         let before = entries.allocation_size();
         let (value, _) = entries.find_entry(hash, eq).ok()?.remove();
-        let (len, capacity) = (entries.len(), entries.capacity());
+        let len = entries.len();
+        let capacity = entries.capacity();
         if len == 0 {
             *entries = HashTable::new();
         } else if len * 8 < capacity {

@@ -185,7 +185,8 @@ impl Trie {
 
     /// A rank has stored a slot.
     pub(crate) fn mark_stored(&mut self, slot: Slot) {
-        let (id, now) = (self.slots.segment(slot), self.now());
+        let id = self.slots.segment(slot);
+        let now = self.now();
         self.segments.get_mut(id).stored = now;
     }
 }

@@ -54,7 +54,8 @@ impl Index {
         let worker = self.workers.get(holder.worker());
         let all = worker.into_iter().flat_map(|worker| &worker.sources);
         let feeding = all.filter(|id| self.sources.get(id).is_some_and(feeds));
-        let (worker, rank) = (holder.worker(), holder.rank());
+        let worker = holder.worker();
+        let rank = holder.rank();
         ensure!(holder.fed_by().iter().eq(feeding), "sources of {worker} rank {rank}");
         Ok(())
     }
@@ -258,8 +259,8 @@ impl Index {
                 let recorded = |at: &BlockName| {
                     holder.records().get(*at).is_some_and(|record| record.is_in(tier))
                 };
-                let (recorded, held) =
-                    (names.iter().any(recorded), self.trie.holds(slot, holder.index(), tier));
+                let recorded = names.iter().any(recorded);
+                let held = self.trie.holds(slot, holder.index(), tier);
                 ensure!(recorded == held, "{name}: slot {slot} in {tier:?}");
             }
         }
@@ -272,7 +273,8 @@ impl Index {
             let is_primary = holder.is_primary(*id);
             let plain = self.slots_of(holder).filter(|&at| is_primary && !holder.is_recorded(at));
             for slot in plain {
-                let (name, local) = (self.trie.slots.name(slot), self.trie.slots.local(slot));
+                let name = self.trie.slots.name(slot);
+                let local = self.trie.slots.local(slot);
                 let held = |tier: &Tier| self.trie.holds(slot, holder.index(), *tier);
                 let block = block_digest(name, Some(local));
                 Tier::ALL.into_iter().filter(held).for_each(|tier| counted.add(tier, block));

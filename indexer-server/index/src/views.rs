@@ -235,7 +235,8 @@ impl<'a> HolderView<'a> {
     /// false, if none feeds the rank.
     #[must_use]
     pub fn worst_source(&self) -> (Option<&'a SourceStatus>, bool) {
-        let (mut worst, mut connected) = (None::<&SourceStatus>, true);
+        let mut worst = None::<&SourceStatus>;
+        let mut connected = true;
         for (_, _, status) in self.sources() {
             connected &= status.connected;
             let rank = |at: &SourceStatus| (at.state, at.lag_batches());

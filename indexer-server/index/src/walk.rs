@@ -37,7 +37,8 @@ const STEP: usize = 8;
 /// Number of leading hashes that are equal.
 fn common_prefix(stored: &[u64], query: &[u64]) -> usize {
     let long = equal_chunks::<LONG_STEP>(stored, query);
-    let (stored, query) = (stored.split_at(long).1, query.split_at(long).1);
+    let stored = stored.split_at(long).1;
+    let query = query.split_at(long).1;
     let short = equal_chunks::<STEP>(stored, query);
     let rest = stored.iter().skip(short).zip(query.iter().skip(short));
     long + short + rest.take_while(|(stored, query)| stored == query).count()

@@ -28,7 +28,8 @@ impl Rank {
 
     fn store(&mut self, by: SourceId, parent: Option<u64>, blocks: &[(u64, u64)]) -> BlockCounts {
         let block = |&(name, local)| StoredBlock { name: BlockName(name), local: LocalHash(local) };
-        let (parent, blocks) = (parent.map(BlockName), blocks.iter().map(block).collect());
+        let parent = parent.map(BlockName);
+        let blocks = blocks.iter().map(block).collect();
         let event = KvEvent::Stored { parent, tier: Tier::Device, blocks };
         let counts = self.index.apply(by, 0, &event).expect("a known source");
         self.index.validate().expect("sound");
@@ -44,7 +45,8 @@ impl Rank {
 
     fn overlap(&self, locals: &[u64]) -> u32 {
         let locals: Vec<LocalHash> = locals.iter().copied().map(LocalHash).collect();
-        let (key, tiers) = (QueryKey::Locals(&locals), TierSet::ALL);
+        let key = QueryKey::Locals(&locals);
+        let tiers = TierSet::ALL;
         let mut scratch = Scratch::default();
         self.index.find(
             Query { key, tiers, workers: None, minimum_overlap: 0, shared: None },
@@ -112,7 +114,9 @@ fn sweeps_of_records_go_in_steps() {
     const BLOCKS: u64 = 20_000;
     const BUDGET: usize = 10;
     let mut rank = Rank::new();
-    let (a, b, c) = (rank.source("s"), rank.source("t"), rank.source("u"));
+    let a = rank.source("s");
+    let b = rank.source("t");
+    let c = rank.source("u");
     let blocks: Vec<(u64, u64)> = (0..BLOCKS).map(|at| (at, at)).collect();
     rank.store(a, None, &blocks);
     // What two sources hold stands in records.
@@ -144,7 +148,8 @@ fn sweeps_of_records_go_in_steps() {
 #[test]
 fn a_parked_name_that_is_refused_is_missing_from_all_that_stored_it() {
     let mut rank = Rank::new();
-    let (a, b) = (rank.source("s"), rank.source("t"));
+    let a = rank.source("s");
+    let b = rank.source("t");
     for name in 0..rank.limits.block_names_max as u64 {
         rank.store(a, None, &[(name, 7)]);
     }
@@ -196,7 +201,8 @@ fn equals_are_listed_in_order_of_worker() {
     let mut scratch = Scratch::default();
     for every in [1, 2, 3, 7, 90, 150] {
         let asked: Vec<WorkerId> = all.iter().step_by(every).cloned().collect();
-        let (key, workers) = (QueryKey::Locals(&locals), Some(&asked[..]));
+        let key = QueryKey::Locals(&locals);
+        let workers = Some(&asked[..]);
         let query = Query { key, tiers: TierSet::ALL, workers, minimum_overlap: 1, shared: None };
         index.find(query, &mut scratch);
         let worker = |holder| index.holder(holder).expect("there").worker().clone();

@@ -320,7 +320,8 @@ fn readers_of_a_pool_come_and_go_with_their_ranks() {
 #[test]
 fn a_pool_of_another_index_counts_as_far_as_it_holds() {
     let id = |name: &str| WorkerId::new(name).expect("a name");
-    let (mut pools, mut workers) = (Bench::new(), Bench::new());
+    let mut pools = Bench::new();
+    let mut workers = Bench::new();
     pools.index.set_pool(&id("pool"));
     let pool = pools.worker("pool", CopyMode::Set);
     pools.apply(pool, &stored(None, &[(1, 10), (2, 20), (3, 30)]));

@@ -45,7 +45,8 @@ impl CheckpointParts {
         };
         let shared_store = SharedStore::open(store).await?;
         let restorer = Restorer::new(shared_store.clone(), writer.clone());
-        let (ingest, metrics) = (Arc::clone(ingest), CheckpointMetrics::register(registry));
+        let ingest = Arc::clone(ingest);
+        let metrics = CheckpointMetrics::register(registry);
         let roster = Arc::new(move || {
             let (present, expected) = ingest.restored();
             Roster { present, expected }

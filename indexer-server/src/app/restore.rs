@@ -219,7 +219,8 @@ async fn bring_all(
 impl Planned {
     async fn bring(self, ways: &Ways, ingest: &Arc<Ingest>, stop: &CancellationToken) -> Brought {
         let Self { worker, expected, origin, is_configured } = self;
-        let (mut is_gone, mut brought) = (false, Brought::default());
+        let mut is_gone = false;
+        let mut brought = Brought::default();
         let resumed = ingest.resume(expected, async |partition, removed| match origin {
             Origin::Checkpoint => ways.restore(partition, &worker, &mut brought).await,
             Origin::Siblings(from) if from.is_empty() => Vec::new(),

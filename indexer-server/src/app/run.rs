@@ -107,7 +107,8 @@ impl App {
     async fn start(self) -> Result<Running, RunError> {
         let mut tasks = Tasks::default();
         let stop_http = CancellationToken::new();
-        let (http_listener, readiness) = (self.http_listener, self.readiness);
+        let http_listener = self.http_listener;
+        let readiness = self.readiness;
         let http = http::serve(
             http_listener,
             self.config.http.guard,
@@ -120,14 +121,17 @@ impl App {
         let ingest = Arc::clone(&self.parts.ingest);
         // Agents cannot reach the server before the broker can.
         ingest.set_input_paused(self.broker.is_some());
-        let (workers, stop) = (self.config.workers, self.parts.stop.clone());
-        let (stop_checkpoints, restored) = (CancellationToken::new(), CancellationToken::new());
+        let workers = self.config.workers;
+        let stop = self.parts.stop.clone();
+        let stop_checkpoints = CancellationToken::new();
+        let restored = CancellationToken::new();
         let mut map_follower = self.map_follower;
         if let Some(follower) = &mut map_follower {
             follower.begin(&ingest, &workers).await;
         }
         let not_ready = readiness.hold("restoring");
-        let (mut checkpoints, siblings) = (self.checkpoints, self.siblings);
+        let mut checkpoints = self.checkpoints;
+        let siblings = self.siblings;
         let mut plan = Plan::default();
         if let Some(parts) = &mut checkpoints {
             let stored = parts.stored(&not_ready).await.map_err(RunError::Reset)?;
@@ -152,7 +156,8 @@ impl App {
             tasks.spawn("shard map", follower.run(Arc::clone(&ingest), workers, stop.clone()));
         }
         if let Some(broker) = self.broker {
-            let (ingest, stop) = (Arc::clone(&ingest), stop.clone());
+            let ingest = Arc::clone(&ingest);
+            let stop = stop.clone();
             tasks.spawn("broker", async move {
                 // Checkpoint and siblings come first.
                 restored.cancelled().await;
@@ -160,10 +165,13 @@ impl App {
             });
         }
         tasks.spawn("expiry", expire_publishers(Arc::clone(&ingest), stop.clone()));
-        let (speculation, origin) = (Arc::clone(&self.parts.speculation), self.parts.origin);
+        let speculation = Arc::clone(&self.parts.speculation);
+        let origin = self.parts.origin;
         tasks.spawn("placement expiry", expire_placements(speculation, origin, stop.clone()));
-        let (grpc_listener, grpc_config) = (self.grpc_listener, self.config.grpc);
-        let (parts, metrics) = (self.parts, self.grpc_metrics);
+        let grpc_listener = self.grpc_listener;
+        let grpc_config = self.config.grpc;
+        let parts = self.parts;
+        let metrics = self.grpc_metrics;
         tasks.spawn("grpc", async move {
             Ok(grpc::serve(grpc_listener, &grpc_config, parts, metrics).await?)
         });

@@ -171,7 +171,8 @@ impl Turns {
         shard: &str,
         holder: &str,
     ) -> Result<Option<Turn>, Fault> {
-        let (key, holder) = (turn_key(shard), holder.to_owned());
+        let key = turn_key(shard);
+        let holder = holder.to_owned();
         if let Ok(revision) = coverage.create(&key, holder.clone().into()).await {
             self.seen = None;
             return Ok(Some(Turn { key, holder, revision }));

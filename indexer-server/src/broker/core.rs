@@ -56,7 +56,8 @@ pub(super) async fn run(
                 }
                 Ok(()) = changes.changed() => break,
                 Some(message) = messages.next() => {
-                    let (subject, payload) = (message.subject, message.payload);
+                    let subject = message.subject;
+                    let payload = message.payload;
                     let _nobody_waits = inlet.take(&subject, payload, Duration::ZERO).await;
                 }
                 _ = ticks.tick() => {

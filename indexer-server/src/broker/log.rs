@@ -190,7 +190,8 @@ impl Reader {
                     None => return Ok(()),
                 },
                 Some(heartbeat) = reading.heartbeats.next() => {
-                    let (subject, payload) = (heartbeat.subject, heartbeat.payload);
+                    let subject = heartbeat.subject;
+                    let payload = heartbeat.payload;
                     let _none = self.inlet.take(&subject, payload, Duration::ZERO).await;
                     ControlFlow::Continue(())
                 }

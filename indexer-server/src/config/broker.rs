@@ -15,7 +15,8 @@ pub(super) fn broker(options: &Options) -> Result<Option<BrokerConfig>, ConfigEr
     let Some((servers, delivery)) = options.nats.check(is_wanted)? else { return Ok(None) };
     let ByteCount(bytes_max) = options.nats_stream_bytes;
     if bytes_max < STREAM_BYTES_MIN {
-        let (bytes, least) = (options.nats_stream_bytes, ByteCount(STREAM_BYTES_MIN));
+        let bytes = options.nats_stream_bytes;
+        let least = ByteCount(STREAM_BYTES_MIN);
         let why = format!("is {bytes}, must be {least} or more");
         return Err(ConfigError::invalid("nats-stream-bytes", why));
     }

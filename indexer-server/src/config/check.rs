@@ -137,8 +137,10 @@ const CONNECTION_ASKING_STREAMS_MAX: usize = 32;
 const SPECULATIVE_BLOCKS_MAX: usize = 1 << 24;
 
 fn speculation(options: &Options) -> Result<SpeculationConfig, ConfigError> {
-    let (blocks_max, ratio) = (options.speculative_blocks_max, options.speculative_keep_ratio);
-    let (min, max) = (QUERY_BLOCKS_MAX, SPECULATIVE_BLOCKS_MAX);
+    let blocks_max = options.speculative_blocks_max;
+    let ratio = options.speculative_keep_ratio;
+    let min = QUERY_BLOCKS_MAX;
+    let max = SPECULATIVE_BLOCKS_MAX;
     if !(min..=max).contains(&blocks_max) {
         let why = format!("is {blocks_max}, must be {min} to {max}");
         return Err(ConfigError::invalid("speculative-blocks-max", why));

@@ -243,7 +243,8 @@ fn check_shown(name: &str) -> Result<(), String> {
 }
 
 fn profile(spec: &WorkerSpec) -> Result<WorkerProfile, String> {
-    let (count, limit) = (spec.label.len(), WORKER_LABELS_MAX);
+    let count = spec.label.len();
+    let limit = WORKER_LABELS_MAX;
     if count > limit {
         return Err(format!("{count} labels are too many, the limit is {limit}"));
     }
@@ -284,7 +285,8 @@ fn medium_ttls(spec: &WorkerSpec) -> Result<BTreeMap<String, Duration>, String> 
 }
 
 fn lora_names(spec: &BTreeMap<String, String>) -> Result<BTreeMap<u64, String>, String> {
-    let (count, limit) = (spec.len(), WORKER_LORA_NAMES_MAX);
+    let count = spec.len();
+    let limit = WORKER_LORA_NAMES_MAX;
     if count > limit {
         return Err(format!("{count} names are too many, the limit is {limit}"));
     }

@@ -20,9 +20,11 @@ pub(super) fn list(
     principal: &Principal,
     query: &ListQuery,
 ) -> pb::ListWorkersResponse {
-    let (shard, server_id) = (shard(parts), parts.server_id);
+    let shard = shard(parts);
+    let server_id = parts.server_id;
     let mut page = pb::ListWorkersResponse { shard, server_id, ..Default::default() };
-    let (mut bytes, mut last) = (0, None);
+    let mut bytes = 0;
+    let mut last = None;
     let sees = |key: &PartitionKey| principal.sees(key.tenant(), key.model());
     parts.ingest.visit(query, sees, |registration| {
         let worker = worker(parts, registration);
@@ -130,7 +132,8 @@ pub(super) fn stats(parts: &Parts, principal: &Principal) -> pb::GetStatsRespons
         return seen;
     }
     let budget = parts.partitions.budget();
-    let (bytes, shed) = (budget.bytes(), budget.shed());
+    let bytes = budget.bytes();
+    let shed = budget.shed();
     pb::GetStatsResponse {
         counters: counters(parts),
         queries: parts.query_metrics.queries.get(),

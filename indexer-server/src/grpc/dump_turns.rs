@@ -128,7 +128,8 @@ mod tests {
 
     #[test]
     fn a_connection_has_its_share_and_the_next_is_the_one_with_fewest() {
-        let (mut turns, now) = (DumpTurns::default(), Instant::now());
+        let mut turns = DumpTurns::default();
+        let now = Instant::now();
         assert_eq!([1, 2].map(|id| turns.ask(dumper(7, id), now)), [Asked::Begun; 2]);
         assert_eq!([3, 4, 5, 6].map(|id| turns.ask(dumper(7, id), now)), [Asked::Waits; 4]);
         assert_eq!(turns.ask(dumper(7, 7), now), Asked::Refused);
@@ -145,7 +146,8 @@ mod tests {
 
     #[test]
     fn who_does_not_read_makes_way_once_somebody_waits() {
-        let (mut turns, begun) = (DumpTurns::default(), Instant::now());
+        let mut turns = DumpTurns::default();
+        let begun = Instant::now();
         (1..=4).for_each(|id| {
             assert_eq!(turns.ask(dumper(usize::from(id > 2), id), begun), Asked::Begun)
         });

@@ -3,8 +3,10 @@ use kvasir_proto::pb;
 
 fn registration(endpoint: pb::EngineEndpoint, agent: &str) -> Registration {
     let endpoints = if endpoint.endpoint.is_empty() { vec![] } else { vec![endpoint] };
-    let (worker_id, model) = ("w".to_owned(), "m".to_owned());
-    let (block_size, local_indexer_endpoint) = (16, agent.to_owned());
+    let worker_id = "w".to_owned();
+    let model = "m".to_owned();
+    let block_size = 16;
+    let local_indexer_endpoint = agent.to_owned();
     let request = pb::RegisterWorkerRequest {
         worker_id,
         model,

@@ -55,7 +55,8 @@ struct Prompts {
 
 impl<S> FindService<S> {
     pub(super) fn new(finder: Finder, stop: CancellationToken, rest: S) -> Self {
-        let (finder, large) = (Arc::new(finder), Large::new());
+        let finder = Arc::new(finder);
+        let large = Large::new();
         Self { prompts: Prompts { finder, large, stop }, rest }
     }
 }
@@ -145,7 +146,8 @@ impl Prompts {
             Ok(Some(answer)) => Either::Left(Ok(answer)),
             Err(error) => Either::Left(Err(status(for_principal(error, principal)))),
             Ok(None) => {
-                let (finder, principal) = (Arc::clone(&self.finder), Arc::clone(principal));
+                let finder = Arc::clone(&self.finder);
+                let principal = Arc::clone(principal);
                 let work = move |caller: &Waiting| {
                     let found = finder.find(&query, || caller.waits());
                     let found = found.map_err(|error| status(for_principal(error, &principal)))?;

@@ -45,7 +45,8 @@ impl IndexerService {
         gather: impl FnOnce(&Parts) -> T + Send + 'static,
     ) -> Reply<T> {
         let turn = Arc::clone(&self.gathering).acquire_owned().await;
-        let (parts, turn) = (self.parts.clone(), turn.map_err(|_closed| stopping())?);
+        let parts = self.parts.clone();
+        let turn = turn.map_err(|_closed| stopping())?;
         let gathered = spawn_blocking(move || {
             let _turn = turn;
             gather(&parts)
@@ -95,9 +96,11 @@ impl Indexer for IndexerService {
         &self,
         request: Request<pb::RegisterWorkerRequest>,
     ) -> Reply<pb::RegisterWorkerResponse> {
-        let (caller, principal) = (client(&request).map(|at| at.ip()), principal(&request)?);
+        let caller = client(&request).map(|at| at.ip());
+        let principal = principal(&request)?;
         let request = request.into_inner();
-        let (replace, take_over) = (request.replace, request.take_over);
+        let replace = request.replace;
+        let take_over = request.take_over;
         let registration = Registration::try_from(request).map_err(status)?;
         check_worker(&principal, &registration.address())?;
         check_adapters(&principal, &registration)?;
@@ -135,7 +138,8 @@ impl Indexer for IndexerService {
         &self,
         request: Request<pb::RecordPlacementRequest>,
     ) -> Reply<pb::RecordPlacementResponse> {
-        let (principal, quota) = (principal(&request)?, quota(&request));
+        let principal = principal(&request)?;
+        let quota = quota(&request);
         let placement = Placement::try_from(request.into_inner()).map_err(status)?;
         let partition = &placement.address.partition;
         check_partition(&principal, partition)?;

@@ -43,8 +43,10 @@ pub async fn serve(
     parts: Parts,
     metrics: PortMetrics,
 ) -> Result<(), ServeError> {
-    let (tasks, stop) = (parts.tasks.clone(), parts.stop.clone());
-    let (finder, until) = (parts.finder.clone(), stop.clone());
+    let tasks = parts.tasks.clone();
+    let stop = parts.stop.clone();
+    let finder = parts.finder.clone();
+    let until = stop.clone();
     let indexer = IndexerServer::new(IndexerService::new(parts.clone()))
         .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(GRPC_MESSAGE_BYTES_MAX);

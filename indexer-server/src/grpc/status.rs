@@ -41,7 +41,8 @@ failures!(ConvertError, QueryError, CheckpointError);
 
 impl From<IngestError> for Failure {
     fn from(error: IngestError) -> Self {
-        let (code, message) = (error.code(), error.to_string());
+        let code = error.code();
+        let message = error.to_string();
         let mut wrong_shard = None;
         if let IngestError::WrongShard(wrong) = error {
             wrong_shard = Some(wrong);

@@ -64,7 +64,8 @@ pub fn check_sockets(registrations: &[Registration]) -> Result<(), IngestError> 
             let others = by_key.entry(key).or_default();
             let found = others.iter().find(|(_, at)| at.overlaps(&wanted));
             if let Some((other, Subscription { topic, .. })) = found {
-                let (endpoint, topic) = (wanted.endpoint, topic.clone());
+                let endpoint = wanted.endpoint;
+                let topic = topic.clone();
                 let other = format!("worker {other}");
                 return Err(IngestError::SocketInUse { address, endpoint, topic, other });
             }

@@ -78,7 +78,8 @@ async fn a_socket_with_one_topic_is_of_one_worker() {
 #[tokio::test]
 async fn a_worker_without_its_engine_yields() {
     let ingest = Arc::new(testing::ingest());
-    let (first, second) = (on("a", (NOWHERE, "")), on("b", (NOWHERE, "")));
+    let first = on("a", (NOWHERE, ""));
+    let second = on("b", (NOWHERE, ""));
     for presence in [Presence::Away, Presence::Unproven, Presence::Renewed] {
         pending(&ingest, &first).await;
         show(&ingest, &first, Presence::There);

@@ -174,7 +174,8 @@ pub enum IngestError {
 
 impl IngestError {
     pub(super) fn block_size(partition: &Partition, requested: u32) -> Self {
-        let (key, present) = (partition.key().clone(), partition.block_size());
+        let key = partition.key().clone();
+        let present = partition.block_size();
         Self::Partition(PartitionError::BlockSize { key, present, requested })
     }
 

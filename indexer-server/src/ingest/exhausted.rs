@@ -49,7 +49,8 @@ impl Scarce {
 impl fmt::Display for RegistrationsExhausted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { what, requested, tenant, limit: Exhausted { free, max, is_share } } = self;
-        let (unit, advice) = (what.unit(), what.advice());
+        let unit = what.unit();
+        let advice = what.advice();
         if *is_share {
             write!(
                 f,

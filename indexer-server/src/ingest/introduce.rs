@@ -31,7 +31,8 @@ impl Ingest {
         {
             return Ok(Registered::Present);
         }
-        let (ingest, registration) = (Arc::clone(self), registration.clone());
+        let ingest = Arc::clone(self);
+        let registration = registration.clone();
         self.run_to_end(async move { ingest.introduce_now(registration, in_order, false).await })
             .await
     }

@@ -222,7 +222,8 @@ impl Link {
     pub(super) async fn run(mut self, common: Common, cancel: CancellationToken) {
         loop {
             let (commands, queue) = mpsc::channel(COMMANDS_MAX);
-            let (config, common) = (self.config.clone(), common.clone());
+            let config = self.config.clone();
+            let common = common.clone();
             let resume = self.resume.take();
             let link = link::run(config, resume, commands, common, cancel.clone());
             let work = async { join!(link, self.sink.forward(queue)).1 };
@@ -247,7 +248,8 @@ impl Link {
 fn resumed_reasons(resume: &SourceStatus) -> Vec<StateReason> {
     let mut reasons = resume.reasons.to_vec();
     if resume.learned.forgot_names {
-        let (reason, example) = (Reason::ForgottenNames, Arc::default());
+        let reason = Reason::ForgottenNames;
+        let example = Arc::default();
         let seen = StateReason { reason, count: 1, example, since: Duration::ZERO };
         StateReason::note(&mut reasons, seen);
     }
@@ -448,7 +450,8 @@ impl IndexSink {
         let Some(size) = stated else { return };
         self.warned_of_block_size = true;
         let StatedBlockSize { tokens: stated, medium } = size;
-        let (stated, registered) = (*stated, self.block_size);
+        let stated = *stated;
+        let registered = self.block_size;
         if size.is_of_device() {
             tracing::warn!(
                 stated,

@@ -191,7 +191,8 @@ impl AskTarget {
                 parts.map(|part| part.map(Part::Events)).boxed()
             }
             Question::Dump { buckets } => {
-                let (incarnation, chunk_records) = (Some(incarnation), DUMP_CHUNK_RECORDS_DEFAULT);
+                let incarnation = Some(incarnation);
+                let chunk_records = DUMP_CHUNK_RECORDS_DEFAULT;
                 let query = LocalDumpQuery { source, incarnation, chunk_records, buckets };
                 let parts = indexers.dump(&url, query);
                 parts.map(|part| part.map(Part::Dump)).boxed()

@@ -26,7 +26,9 @@ impl Ingest {
             return Ok(());
         }
         let chunks = chunk_sizes(connector_chunks)?;
-        let (kind, pools, id) = (*kind, pools.clone(), id.clone());
+        let kind = *kind;
+        let pools = pools.clone();
+        let id = id.clone();
         let shard = worker.partition.shard_of(worker.id());
         let set = move |index: &mut kvasir_index::Index| match kind {
             HolderKind::Pool => index.set_pool(&id),
@@ -43,7 +45,8 @@ impl Ingest {
         if has_no_role(&worker.registration) {
             return Ok(());
         }
-        let (shard, id) = (worker.partition.shard_of(worker.id()), worker.id().clone());
+        let shard = worker.partition.shard_of(worker.id());
+        let id = worker.id().clone();
         Ok(self.writer.change(shard, move |index| index.forget_roles(&id)).await?)
     }
 
@@ -84,7 +87,8 @@ impl Ingest {
         if worker.kind() == HolderKind::Worker {
             return;
         }
-        let (now, timeout) = (self.origin.elapsed(), self.config.pool_source_timeout);
+        let now = self.origin.elapsed();
+        let timeout = self.config.pool_source_timeout;
         let links = || publishers.by_name.values().map(|at| (at, at.shared().link()));
         let is_over = |since: Duration| now.saturating_sub(since) >= timeout;
         if !links().any(|(_, link)| link.is_connected && is_over(link.since)) {
@@ -179,7 +183,8 @@ mod tests {
         let ingest = ingest();
         let pool = registration("pool", pb::HolderKind::Pool);
         let clearing = Registration { loss_policy: Some(LossPolicy::Clear), ..pool.clone() };
-        let (key, address) = (pool.partition.clone(), pool.address());
+        let key = pool.partition.clone();
+        let address = pool.address();
         ingest.register(pool.clone()).await.expect("a pool");
         let partition = ingest.partitions.get(&key).expect("it is there");
         let session = open(&ingest, "a").await;
@@ -242,10 +247,12 @@ mod tests {
     async fn a_pool_outlives_its_sources_and_forgets_those_that_others_replace() {
         let ingest = ingest();
         let pool = registration("pool", pb::HolderKind::Pool);
-        let (key, address) = (pool.partition.clone(), pool.address());
+        let key = pool.partition.clone();
+        let address = pool.address();
         ingest.register(pool).await.expect("a pool");
         let partition = ingest.partitions.get(&key).expect("it is there");
-        let (first, second) = (open(&ingest, "a").await, open(&ingest, "b").await);
+        let first = open(&ingest, "a").await;
+        let second = open(&ingest, "b").await;
         store(&first, 1).await;
         store(&second, 2).await;
         assert_eq!((held(&partition), partition.pools()), (2, 1));

@@ -55,7 +55,8 @@ impl RankStates {
         let mut workers: Vec<_> = entries.map(|entry| Arc::clone(&entry)).collect();
         workers
             .sort_unstable_by(|a, b| (a.partition.key(), a.id()).cmp(&(b.partition.key(), b.id())));
-        let (mut shown, mut left_out) = (Vec::new(), 0_usize);
+        let mut shown = Vec::new();
+        let mut left_out = 0_usize;
         for worker in workers {
             let room = RANKS_SHOWN_MAX.saturating_sub(shown.len());
             let (some, ranks) = rank_states(&worker, room);
@@ -94,13 +95,14 @@ impl Collector for RankStates {
         for at in &shown {
             let [model, tenant, worker, rank] = at.labels();
             for state in SourceState::ALL {
-                let (is_in, state) = (u64::from(state == at.status.state), state.to_string());
+                let is_in = u64::from(state == at.status.state);
+                let state = state.to_string();
                 let labels = [model, tenant, worker, rank, ("state", &*state)];
                 ConstGauge::new(is_in).encode(family.encode_family(&labels)?)?;
             }
         }
-        let (name, help) =
-            ("worker_connected", "1 while all sources that feed a rank are connected");
+        let name = "worker_connected";
+        let help = "1 while all sources that feed a rank are connected";
         let connected = |at: &RankState| Some(u64::from(at.status.connected));
         gauges(&mut encoder, (name, help, None), &shown, connected)?;
         let help = "Batches announced but not applied, of a rank's slowest source";

@@ -83,7 +83,8 @@ impl Ingest {
         let turns = Arc::new(Turns::new(config.dump_concurrency, origin));
         let ownership = Ownership::new(config.shard.clone());
         let shared = |max| SharedLimit::new(max, partitions.config().tenant_share);
-        let (workers_limit, sockets_limit) = (shared(WORKERS_MAX), shared(ENDPOINT_SOCKETS_MAX));
+        let workers_limit = shared(WORKERS_MAX);
+        let sockets_limit = shared(ENDPOINT_SOCKETS_MAX);
         let registration_bytes = shared(REGISTRATIONS_BYTES_MAX);
         Self {
             config,
@@ -357,7 +358,8 @@ impl Ingest {
                     self.writer.presume_rank(&resumed.source, plan.rank).await?;
                 }
                 links.sources.push(resumed.source.clone());
-                let (names, ranks) = (resumed.names, resumed.source.ranks());
+                let names = resumed.names;
+                let ranks = resumed.source.ranks();
                 let resume = Resume { status: resumed.status, names, ranks };
                 ready.push(Link::new(applied_to(), resumed.source, plan, Some(resume)));
                 continue;
@@ -382,7 +384,8 @@ impl Ingest {
         self: &Arc<Self>,
         worker: &Arc<Worker>,
     ) -> Result<(), IngestError> {
-        let (ingest, worker) = (Arc::clone(self), Arc::clone(worker));
+        let ingest = Arc::clone(self);
+        let worker = Arc::clone(worker);
         self.run_to_end(async move {
             let _control = ingest.control.lock().await;
             let address = worker.address();

@@ -158,7 +158,8 @@ mod tests {
     }
 
     fn remembered(worker: &str) -> Remembered {
-        let (registered_by, sources) = (RegisteredBy::Unknown, vec!["s".to_owned()]);
+        let registered_by = RegisteredBy::Unknown;
+        let sources = vec!["s".to_owned()];
         Remembered { registration: registration(worker), registered_by, sources }
     }
 

@@ -69,7 +69,8 @@ impl Ingest {
         let publisher = match publishers.by_name.get(&hello.source) {
             Some(publisher) => Arc::clone(publisher),
             None if sources >= WORKER_SOURCES_MAX => {
-                let (worker, limit) = (worker.id().clone(), WORKER_SOURCES_MAX);
+                let worker = worker.id().clone();
+                let limit = WORKER_SOURCES_MAX;
                 return Err(IndexError::TooMany { worker, what: "sources", limit }.into());
             }
             None => {

@@ -31,8 +31,10 @@ impl Rival {
 
     /// The error for a worker that asks for the socket. A tenant does not learn the names of another tenant.
     pub(super) fn refusal(&self, registration: &Registration) -> IngestError {
-        let (address, other) = (registration.address(), &self.worker);
-        let (endpoint, topic) = (self.endpoint.clone(), self.topic.clone());
+        let address = registration.address();
+        let other = &self.worker;
+        let endpoint = self.endpoint.clone();
+        let topic = self.topic.clone();
         if self.is_of_tenant(&registration.partition) {
             let other = format!("worker {other}");
             return IngestError::SocketInUse { address, endpoint, topic, other };

@@ -24,7 +24,8 @@ impl SocketKey {
             Attach::Connect(endpoint) => (false, endpoint),
             Attach::Bind(endpoint) => (true, endpoint),
         };
-        let (host, port) = (canonical_host(endpoint), endpoint.port());
+        let host = canonical_host(endpoint);
+        let port = endpoint.port();
         (port != 0).then_some(Self { is_bound, host, port })
     }
 }
@@ -57,7 +58,8 @@ impl Subscription {
         spec: &EndpointSpec,
         presence: Arc<AtomicCell<Presence>>,
     ) -> Self {
-        let (endpoint, topic) = (spec.endpoint.clone(), spec.topic.clone());
+        let endpoint = spec.endpoint.clone();
+        let topic = spec.topic.clone();
         Self { key: SocketKey::of(attach), endpoint, topic, presence }
     }
 

@@ -73,7 +73,8 @@ impl Dump {
         query: &DumpQuery,
     ) -> Result<Self, DumpError> {
         let shard = Arc::clone(partition.shard_of(&query.worker));
-        let (worker, rank) = (query.worker.clone(), query.rank);
+        let worker = query.worker.clone();
+        let rank = query.rank;
         let begin = move |index: &mut Index| index.begin_dump(&worker, rank);
         let scan = writer.change(&shard, begin).await??;
         let chunk_records = query.chunk_records;

@@ -164,7 +164,8 @@ impl Sizes {
         ];
         for partition in self.partitions.list() {
             let stats = partition.stats();
-            let (model, tenant) = (partition.key().model(), partition.key().tenant());
+            let model = partition.key().model();
+            let tenant = partition.key().tenant();
             let values =
                 [stats.blocks, stats.pairs, stats.parked, stats.ranks, stats.sources, stats.bytes];
             for ((_, _, _, rows), value) in families.iter_mut().zip(values) {

@@ -343,7 +343,8 @@ impl Partitions {
 }
 
 fn too_many(key: &PartitionKey, lacks: Exhausted) -> PartitionError {
-    let (tenant, max) = (key.tenant().into(), lacks.max);
+    let tenant = key.tenant().into();
+    let max = lacks.max;
     if lacks.is_share {
         PartitionError::TooManyOfTenant { tenant, max }
     } else {

@@ -45,7 +45,8 @@ impl Relief {
     /// free places, it would have more and more of them, until it held nothing.)
     pub fn make_room(&mut self, written: &Arc<Shard>, mut held: impl FnMut(Duration)) -> Shed {
         let mut all = Shed::default();
-        let (mut idle, mut elsewhere) = (0, 0);
+        let mut idle = 0;
+        let mut elsewhere = 0;
         while idle < IDLE_HOLDS_MAX {
             let shard = match self.partitions.budget().excess(written.bytes()) {
                 None => break,

@@ -131,7 +131,8 @@ fn a_partition_that_is_gone_is_not_counted() {
 
 #[test]
 fn what_cannot_be_kept_within_the_limit_does_not_stop_the_writer() {
-    let (shards, fixed_bytes_max) = (NonZeroUsize::MIN, None);
+    let shards = NonZeroUsize::MIN;
+    let fixed_bytes_max = None;
     let config = IndexConfig { bytes_max: Some(1), fixed_bytes_max, ..IndexConfig::new(shards) };
     let partitions = Arc::new(Partitions::new(config, Limits::default()));
     let mut relief = Relief::new(Arc::clone(&partitions));

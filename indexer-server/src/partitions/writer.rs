@@ -51,7 +51,8 @@ impl Writer {
     }
 
     async fn send(&self, shard: &Arc<Shard>, work: Work) -> Result<(), WriterGone> {
-        let (shard, queued_at) = (Arc::clone(shard), Instant::now());
+        let shard = Arc::clone(shard);
+        let queued_at = Instant::now();
         let mailbox = self.mailboxes.get(shard.number()).ok_or(WriterGone)?;
         let command = Command { shard, work, queued_at };
         mailbox.send(Mail::Command(command)).await.map_err(|_gone| WriterGone)
@@ -87,7 +88,8 @@ impl Writer {
         rank: DpRank,
     ) -> Result<Result<IndexedSource, IndexError>, WriterGone> {
         let shard = partition.shard_of(worker);
-        let (worker, name) = (worker.clone(), name.to_owned());
+        let worker = worker.clone();
+        let name = name.to_owned();
         let add = move |index: &mut Index| index.add_source(&worker, &name, rank, copy_mode);
         let added = self.change(shard, add).await?;
         Ok(added.map(|id| IndexedSource { shard: Arc::clone(shard), id }))
@@ -317,7 +319,8 @@ pub fn start_writers(
     for number in 0..shards.get() {
         let (sender, mailbox) = mpsc::channel(MAILBOX_COMMANDS_MAX);
         let (done_tx, done_rx) = oneshot::channel();
-        let (relief, metrics) = (Relief::new(Arc::clone(partitions)), metrics.clone());
+        let relief = Relief::new(Arc::clone(partitions));
+        let metrics = metrics.clone();
         thread::Builder::new().name(format!("writer-{number}")).spawn(move || {
             let abort = AbortOnPanic;
             run(mailbox, relief, &metrics);

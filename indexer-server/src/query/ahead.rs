@@ -114,7 +114,8 @@ mod tests {
     fn chain(base: u64, next: &[u32]) -> KvEvent {
         let mut blocks = Vec::new();
         for (at, &next) in (0..).zip(next) {
-            let (name, local) = (BlockName(base + at), LocalHash(at + 1));
+            let name = BlockName(base + at);
+            let local = LocalHash(at + 1);
             let stem_name = kvasir_proto::hash::stem_name(name);
             blocks.push(StoredBlock { name: stem_name, local: stem(local) });
             blocks.push(StoredBlock { name, local: leaf(next) });
@@ -210,7 +211,8 @@ mod tests {
         let source = index.add_source(&worker, "s", 0, CopyMode::Counted).expect("a source");
         index.apply(source, 0, &chain(100, &[7, 8, 9])).expect("stored");
         let holder = some_holder(&index);
-        let (by_tier, by_best_tier) = ([5, 3, 0], [5, 0, 0]);
+        let by_tier = [5, 3, 0];
+        let by_best_tier = [5, 0, 0];
         let held = Match { holder, blocks: 5, by_tier, by_best_tier, pool_blocks: 0 };
         assert_eq!(blocks_of(&held, 5).by_tier, [3, 1, 0]);
         assert_eq!(blocks_of(&held, 6).by_tier, [2, 1, 0]);

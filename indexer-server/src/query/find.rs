@@ -124,7 +124,8 @@ impl Finder {
             let asked = pools::ask(&partition, (query, key), shared, now, &is_wanted);
             let Some(Asked { shared, pools, restoring }) = asked else { return Ok(None) };
             let requested = Query { key, tiers: query.tiers, workers, minimum_overlap, shared };
-            let (mut best_overlap_blocks, mut matches) = (0, Vec::new());
+            let mut best_overlap_blocks = 0;
+            let mut matches = Vec::new();
             for shard in partition.shards() {
                 let index = shard.read();
                 if !is_wanted() || !index.find_while(requested, scratch, &is_wanted) {

@@ -59,7 +59,8 @@ pub async fn offers(siblings: &[Arc<dyn Sibling>], metrics: &SiblingMetrics) -> 
                 );
                 for worker in workers {
                     let entry = all.entry(worker.address()).or_default();
-                    let (completeness, registration) = (completeness(&worker), worker.registration);
+                    let completeness = completeness(&worker);
+                    let registration = worker.registration;
                     entry.push(Listed { completeness, registration, sibling });
                 }
             }
@@ -74,7 +75,8 @@ pub async fn offers(siblings: &[Arc<dyn Sibling>], metrics: &SiblingMetrics) -> 
 
 /// All pages of a list.
 async fn list(mut pages: ListPages) -> Result<Vec<ListedWorker>, CopyError> {
-    let (mut workers, mut answer_timer) = (Vec::new(), AnswerTimer::default());
+    let mut workers = Vec::new();
+    let mut answer_timer = AnswerTimer::default();
     let count = |page: &Next| match page {
         Ok(Some(Ok(page))) => page.len(),
         Ok(Some(Err(_)) | None) | Err(_) => 0,

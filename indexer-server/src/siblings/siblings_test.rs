@@ -198,8 +198,8 @@ async fn the_next_sibling_is_asked_where_a_copy_breaks_off() {
         ..FakeSibling::default()
     });
     let changing = fake("changing", [cut(), cut(), cut()]);
-    let (last, gone) =
-        (fake("last", [whole(), whole()]), fake("gone", vec![vec![Err(CopyError::Unknown)]; 2]));
+    let last = fake("last", [whole(), whole()]);
+    let gone = fake("gone", vec![vec![Err(CopyError::Unknown)]; 2]);
     let from = [Arc::clone(&silent), changing, last];
     assert!(copier.fetch(&address(), &from).await.is_ok());
     // The one that was silent is not asked again: it would have nothing to say.
@@ -264,12 +264,16 @@ async fn what_was_fetched_is_in_the_index_with_its_sources() {
 }
 
 fn doubtful() -> Vec<StateReason> {
-    let (reason, example, since) = (Reason::UnknownEvent, "type=X".into(), Duration::ZERO);
+    let reason = Reason::UnknownEvent;
+    let example = "type=X".into();
+    let since = Duration::ZERO;
     vec![StateReason { reason, count: 2, example, since }]
 }
 
 fn salted() -> NameMeaning {
-    let (adapter, seed, copies) = (1, 2, [1, 0, 0]);
+    let adapter = 1;
+    let seed = 2;
+    let copies = [1, 0, 0];
     NameMeaning { adapter, seed, matchable: true, has_own_keys: false, copies }
 }
 

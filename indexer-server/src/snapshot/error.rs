@@ -187,13 +187,15 @@ impl StoreError {
 
     /// Of a call of the file system.
     pub(super) fn of_io(folder: &Path, error: &io::Error) -> Self {
-        let (folder, reason) = (folder.to_owned(), error.to_string());
+        let folder = folder.to_owned();
+        let reason = error.to_string();
         Self::of_cause(Cause::of_io(error), folder, reason)
     }
 
     /// Of a call of RocksDB.
     pub(super) fn of_rocksdb(folder: &Path, error: &rocksdb::Error) -> Self {
-        let (folder, reason) = (folder.to_owned(), error.as_ref().to_owned());
+        let folder = folder.to_owned();
+        let reason = error.as_ref().to_owned();
         Self::of_cause(Cause::of_rocksdb(error), folder, reason)
     }
 

@@ -62,7 +62,9 @@ impl Rank {
             meanings: Vec::new(),
             ..of.clone()
         };
-        let (pages, names, holes) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let pages = BTreeMap::new();
+        let names = BTreeMap::new();
+        let holes = BTreeMap::new();
         Self { head, pages, names, holes, meanings: BTreeMap::new() }
     }
 }

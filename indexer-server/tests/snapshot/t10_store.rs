@@ -110,14 +110,16 @@ pub(crate) fn write_some(
 fn changes_follow_whole_images_of_this_process_only() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = open(folder.path());
-    let (at, image) = (address(1), change(1, 1));
+    let at = address(1);
+    let image = change(1, 1);
     let mut model = Model::default();
     model.apply(&image);
     let whole = model.whole(&at.worker);
     let refused = |store: &mut SnapshotStore| {
         assert!(store.needs_whole(&at));
         // The good one before it is stored.
-        let (other, mut other_model) = (address(2), Model::default());
+        let other = address(2);
+        let mut other_model = Model::default();
         other_model.apply(&change(2, 1));
         let other_image = other_model.whole(&other.worker);
         let changes = [state(&other, &other_image, &other_model), state(&at, &image, &model)];

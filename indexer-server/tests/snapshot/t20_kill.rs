@@ -61,7 +61,8 @@ fn store_for_ever(folder: &Path) {
             })
             .collect();
         // In parts, so that a kill falls between them too.
-        let (mut out, cut) = (stdout(), (number % WORKERS) as usize);
+        let mut out = stdout();
+        let cut = (number % WORKERS) as usize;
         for (from, part) in [(0, &changes[..cut]), (cut as u64, &changes[cut..])] {
             store.write(part).expect("room");
             for worker in from..from + part.len() as u64 {
@@ -154,8 +155,10 @@ fn a_killed_process_leaves_each_worker_in_one_state() {
     let random = &mut ChaCha8Rng::seed_from_u64(seed);
     let folder = tempfile::tempdir().expect("a folder");
     let mut stored = vec![0; WORKERS as usize];
-    let (mut position, mut behind) = (0, 0);
-    let (mut with, mut without) = (0, 0);
+    let mut position = 0;
+    let mut behind = 0;
+    let mut with = 0;
+    let mut without = 0;
     for round in 0..ROUNDS {
         let lines = if round % 5 == 4 { 0 } else { random.random_range(1..80) };
         let first = stored.iter().max().map_or(1, |number| number + 1);

@@ -86,7 +86,8 @@ impl Server {
         let wanted = |worker| (registration(worker), RegisteredBy::Configuration);
         let present = (0..WORKERS).map(wanted).collect();
         let roster = Arc::new(Mutex::new(Roster { present, expected: Vec::new() }));
-        let (registered, answered) = (Arc::clone(&roster), Arc::new(AtomicU64::new(0)));
+        let registered = Arc::clone(&roster);
+        let answered = Arc::new(AtomicU64::new(0));
         let (checkpointer, checkpoints) = Checkpointer::new(
             shared_store.clone(),
             (partitions, writer.clone()),
@@ -98,7 +99,8 @@ impl Server {
         let consumed = Arc::clone(&answered);
         let ask = Arc::new(move || Some(position(consumed.load(Ordering::SeqCst))));
         let task = checkpointer.following(ask, tell);
-        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let tasks = TaskTracker::new();
+        let stop = CancellationToken::new();
         drop(tasks.spawn(task.run(stop.clone())));
         let restorer = Restorer::new(shared_store, writer.clone());
         Self { writer, sources, answered, roster, checkpoints, restorer, on_disk, tasks, stop }

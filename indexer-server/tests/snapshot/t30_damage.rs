@@ -104,7 +104,8 @@ fn check_reads(store: &SnapshotStore, states: &[Vec<Model>], about: &str) -> boo
 
 /// Stores a whole worker and reads it.
 fn check_use(store: &mut SnapshotStore, states: &[Vec<Model>], about: &str) {
-    let (at, model) = (address(1), &states[1][3]);
+    let at = address(1);
+    let model = &states[1][3];
     let image = model.whole(&at.worker);
     store.write(&[state(&at, &image, model)]).expect(about);
     store.compact().expect(about);
@@ -115,7 +116,9 @@ fn check_use(store: &mut SnapshotStore, states: &[Vec<Model>], about: &str) {
 fn damage_is_found_and_moved_aside_never_believed() {
     let base = tempfile::tempdir().expect("a folder");
     let states = fill(base.path());
-    let (mut opened, mut unread, mut refused) = (0, 0, 0);
+    let mut opened = 0;
+    let mut unread = 0;
+    let mut refused = 0;
     for seed in 0..SEEDS {
         let folder = tempfile::tempdir().expect("a folder");
         let database = folder.path().join("db");

@@ -19,11 +19,14 @@ const ROUNDS_AFTER: usize = 12;
 fn store_until_full(folder: &Path) {
     let mut store = open(folder);
     let mut models = vec![Model::default(); WORKERS as usize];
-    let (mut failures, mut successes_after, mut rounds_after) = (0, 0, 0);
+    let mut failures = 0;
+    let mut successes_after = 0;
+    let mut rounds_after = 0;
     let mut stored = models.clone();
     for number in 1.. {
         for worker in 0..WORKERS {
-            let (at, image) = (address(worker), change(worker, number));
+            let at = address(worker);
+            let image = change(worker, number);
             let model = &mut models[worker as usize];
             model.apply(&image);
             // As a server does: what was not stored is in the next image, which is whole here.

@@ -57,7 +57,8 @@ impl Worker {
         };
         let worker = address(number).worker;
         let image = WorkerImage { worker, whole: true, sources: vec![source], ranks: vec![rank] };
-        let (pages, changed) = (Vec::new(), BTreeSet::new());
+        let pages = Vec::new();
+        let changed = BTreeSet::new();
         Self { image, pages, changed, chain_left: 0, slot: 0, held: 0 }
     }
 
@@ -67,14 +68,16 @@ impl Worker {
             self.chain_left = random.random_range(CHAIN_BLOCKS);
             self.slot = self.slot.next_multiple_of(PAGE_SLOTS);
         }
-        let (slot, page) = (self.slot, self.slot / PAGE_SLOTS);
+        let slot = self.slot;
+        let page = self.slot / PAGE_SLOTS;
         if slot.is_multiple_of(PAGE_SLOTS) {
             let parent = (!begins).then(|| slot - 1);
             let tiers = TierSet::EMPTY.with(Tier::Device);
             let run = RunImage { first: slot, parent, tiers, blocks: Vec::new() };
             self.pages.push(PageImage { page, runs: vec![run] });
         }
-        let (name, local) = (BlockName(random.random()), LocalHash(random.random()));
+        let name = BlockName(random.random());
+        let local = LocalHash(random.random());
         self.pages[page as usize].runs[0].blocks.push(StoredBlock { name, local });
         self.changed.insert(page);
         self.chain_left -= 1;

@@ -42,7 +42,8 @@ fn fill(folder: &Path, pages: u32) -> (SnapshotStore, BTreeMap<u64, Model>) {
     let mut store = open(folder);
     let mut models = BTreeMap::new();
     for worker in 0..WORKERS {
-        let (at, mut image) = (address(worker), change(worker, 1));
+        let at = address(worker);
+        let mut image = change(worker, 1);
         image.ranks[0].pages.extend(bulk(worker, pages));
         let mut model = Model::default();
         model.apply(&image);
@@ -57,7 +58,8 @@ fn fill(folder: &Path, pages: u32) -> (SnapshotStore, BTreeMap<u64, Model>) {
 fn what_was_exported_is_imported_whatever_is_stored_meanwhile() {
     for seed in 0..SEEDS {
         let about = format!("seed {seed}");
-        let (folder, other) = (tempfile::tempdir(), tempfile::tempdir());
+        let folder = tempfile::tempdir();
+        let other = tempfile::tempdir();
         let (folder, other) = (folder.expect("a folder"), other.expect("a folder"));
         let random = &mut ChaCha8Rng::seed_from_u64(seed);
         let (mut store, mut models) = fill(folder.path(), MANY_PAGES);
@@ -72,7 +74,8 @@ fn what_was_exported_is_imported_whatever_is_stored_meanwhile() {
 
         let mut export = store.export().expect("room");
         let before = models.clone();
-        let (mut bytes, mut number) = (Vec::new(), 20);
+        let mut bytes = Vec::new();
+        let mut number = 20;
         while let Some(chunk) = export.next_chunk().expect("readable") {
             bytes.extend(chunk);
             number += 1;
@@ -114,7 +117,8 @@ fn check_empty(store: &mut SnapshotStore, about: &str) {
 
 #[test]
 fn damage_is_refused_and_leaves_nothing() {
-    let (folder, other) = (tempfile::tempdir(), tempfile::tempdir());
+    let folder = tempfile::tempdir();
+    let other = tempfile::tempdir();
     let (folder, other) = (folder.expect("a folder"), other.expect("a folder"));
     let (mut source, models) = fill(folder.path(), PAGES);
     let bytes = export(&mut source);
@@ -213,10 +217,13 @@ fn a_kill_in_the_middle_leaves_an_empty_store() {
     let bytes = export(&mut source);
     for part in 0..=8 {
         let about = format!("{part} of 8");
-        let (other, killed) = (tempfile::tempdir(), tempfile::tempdir());
-        let (other, killed) = (other.expect("a folder"), killed.expect("a folder"));
+        let other = tempfile::tempdir();
+        let killed = tempfile::tempdir();
+        let other = other.expect("a folder");
+        let killed = killed.expect("a folder");
         let mut store = open(other.path());
-        let (from, to) = (other.path(), killed.path());
+        let from = other.path();
+        let to = killed.path();
         let at = bytes.len() * part / 8;
         store.import(Copying { bytes: &bytes, at, from, to }).expect(&about);
         compare(&store, &models, &about);

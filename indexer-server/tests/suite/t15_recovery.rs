@@ -76,7 +76,8 @@ impl Memory {
         if let Some(wrong) = self.lives(&request.incarnation) {
             return vec![events::Part::WrongIncarnation(wrong)];
         }
-        let (from, head_sequence) = (request.from_sequence, self.head());
+        let from = request.from_sequence;
+        let head_sequence = self.head();
         if from < self.oldest {
             return vec![events::Part::TooOld(pb::EventsTooOld {
                 oldest_sequence: self.oldest,

@@ -105,7 +105,8 @@ impl Scene {
 
     /// What the worker holds of a prompt.
     async fn find(&mut self, request: pb::FindMatchesRequest) -> pb::WorkerMatch {
-        let (model, minimum_overlap_blocks) = ("m".to_owned(), Some(0));
+        let model = "m".to_owned();
+        let minimum_overlap_blocks = Some(0);
         let request = pb::FindMatchesRequest { model, minimum_overlap_blocks, ..request };
         let answer = self.client.find_matches(request).await.expect("a valid query").into_inner();
         let [found] = &answer.matches[..] else { panic!("one worker: {answer:?}") };

@@ -49,7 +49,8 @@ impl Engine {
     }
 
     fn worker(&self, name: &str, topic: &str) -> pb::RegisterWorkerRequest {
-        let (endpoint, topic) = (self.endpoint.clone(), topic.to_owned());
+        let endpoint = self.endpoint.clone();
+        let topic = topic.to_owned();
         pb::RegisterWorkerRequest {
             engine: pb::Engine::Vllm.into(),
             endpoints: vec![pb::EngineEndpoint { endpoint, topic, ..Default::default() }],
@@ -158,7 +159,8 @@ async fn a_rank_that_no_batch_named_goes_once_another_is_named() {
 
 #[tokio::test]
 async fn each_of_two_endpoints_keeps_its_own_rank() {
-    let (mut one, two) = (Engine::begin().await, Engine::begin().await);
+    let mut one = Engine::begin().await;
+    let two = Engine::begin().await;
     let mut worker = one.worker("w", "");
     worker.endpoints[0].dp_rank = 1;
     worker.endpoints.extend(two.worker("w", "").endpoints);

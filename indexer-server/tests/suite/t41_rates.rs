@@ -64,7 +64,8 @@ async fn each_request_of_a_stream_and_each_dump_is_one_query() {
     let mut client = server.indexer().await;
     let asked = stream::iter((0..20).map(|_| query_of("a")));
     let answers = client.find_matches_stream(asked).await.expect("a stream");
-    let (mut answers, mut outcomes) = (answers.into_inner(), Vec::new());
+    let mut answers = answers.into_inner();
+    let mut outcomes = Vec::new();
     while let Some(answer) = within(answers.message()).await.expect("the stream goes on") {
         outcomes.push(match answer.outcome.expect("an outcome") {
             Outcome::Matches(_) => Code::Ok,
@@ -118,7 +119,8 @@ async fn streams_end_by_the_deadline_of_their_client() {
 #[tokio::test]
 async fn publishers_of_old_connections_end_in_order_and_lose_no_batch() {
     let (server, mut client) = Server::with_worker(&["--connection-age=1s"]).await;
-    let (mut streams, mut sequence) = (0, 0);
+    let mut streams = 0;
+    let mut sequence = 0;
     let until = Instant::now() + Duration::from_secs(6);
     while Instant::now() < until {
         let mut publisher = Publisher::open(server.channel().await, hello("w", "s", 1)).await;
@@ -154,7 +156,8 @@ async fn http_connections_get_old_too() {
     let server = Server::start(&["--connection-age=1s"]).await;
     let begin = Instant::now();
     let mut stream = TcpStream::connect(server.addresses.http).await.expect("a connection");
-    let (mut answered, mut answer) = (0, [0; 1_024]);
+    let mut answered = 0;
+    let mut answer = [0; 1_024];
     loop {
         // Beyond the last answer there is nobody who would take a request.
         let asked = stream.write_all(LIVE).await;

@@ -134,7 +134,8 @@ async fn a_stop_ends_open_streams_and_refuses_new_connections() {
     };
     let mut parts = client.dump_worker(dump).await.expect("a worker").into_inner();
     within(parts.next()).await.expect("a part").expect("a chunk");
-    let (grpc, http) = (server.addresses.grpc, server.addresses.http);
+    let grpc = server.addresses.grpc;
+    let http = server.addresses.http;
 
     let mut done = server.request_stop();
     let status = publisher.answer().await.expect_err("the server stops");

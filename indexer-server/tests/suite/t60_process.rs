@@ -214,7 +214,8 @@ fn launch(mut command: Command, flags: &[&str]) -> Process {
         let text = line["fields"][name].as_str().expect("an address");
         text.parse().expect("an address")
     };
-    let (grpc, http) = (address("grpc"), address("http"));
+    let grpc = address("grpc");
+    let http = address("http");
     let log = thread::spawn(move || {
         log.extend(lines.map(|line| line.expect("UTF-8")));
         log

@@ -42,7 +42,8 @@ async fn best(client: &mut IndexerClient<Channel>, top_k: u32) -> pb::FindMatche
 }
 
 async fn dumped_records(client: &mut IndexerClient<Channel>, worker: &str) -> u32 {
-    let (model, worker_id) = ("m".to_owned(), worker.to_owned());
+    let model = "m".to_owned();
+    let worker_id = worker.to_owned();
     let request = pb::DumpWorkerRequest { model, worker_id, ..Default::default() };
     let parts = client.dump_worker(request).await.expect("a known worker").into_inner();
     let parts: Vec<_> = within(parts.collect()).await;
@@ -106,7 +107,8 @@ async fn each_of_three_shards_is_written_and_emptied() {
     }
     assert_eq!(scores(&best(&mut client, 0).await), []);
     for Member { name, blocks, .. } in members() {
-        let (model, worker_id) = ("m".to_owned(), name);
+        let model = "m".to_owned();
+        let worker_id = name;
         let request = pb::RemoveWorkerRequest { model, worker_id, ..Default::default() };
         let gone = client.remove_worker(request).await.expect("a worker").into_inner();
         assert_eq!(gone.removed_blocks, u64::from(blocks) - 1);

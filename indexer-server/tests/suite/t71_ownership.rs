@@ -44,7 +44,8 @@ async fn workers_of_other_shards_are_sent_to_their_owner() {
 
     for shard in [0, 2] {
         let other = name_at(shard);
-        let (model, worker_id) = ("m".to_owned(), other.clone());
+        let model = "m".to_owned();
+        let worker_id = other.clone();
         assert_sent_on(client.register_worker(registration(&other)).await, &other, shard);
         let dump = pb::DumpWorkerRequest {
             model: model.clone(),

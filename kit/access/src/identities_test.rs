@@ -66,7 +66,8 @@ fn an_adapter_is_announced_by_who_may_use_a_model_of_its_name() {
     assert_eq!(agent.check_adapter("", "m-sql"), Ok(()));
     for (tenant, adapter) in [("", "sql"), ("acme", "m-sql")] {
         let denied = agent.check_adapter(tenant, adapter);
-        let (principal, adapter) = ("agent".into(), adapter.into());
+        let principal = "agent".into();
+        let adapter = adapter.into();
         assert_eq!(denied, Err(Denied::Adapter { principal, adapter }));
     }
     let text = agent.check_adapter("", "sql").expect_err("another model's").to_string();

@@ -104,7 +104,8 @@ mod tests {
 
     #[test]
     fn a_burst_is_let_through_and_then_the_rate() {
-        let (mut used, rate) = (Used::default(), rate(10, 3));
+        let mut used = Used::default();
+        let rate = rate(10, 3);
         let now = 100 * SECOND;
         let taken: Vec<_> = (0..4).map(|_| used.take("a", rate, now)).collect();
         assert_eq!(taken, [Ok(()), Ok(()), Ok(()), Err(SECOND / 10)]);
@@ -128,7 +129,8 @@ mod tests {
 
     #[test]
     fn names_beyond_the_most_share_an_allowance_and_no_other_name_notices() {
-        let (mut used, rate) = (Used::default(), rate(1, 1));
+        let mut used = Used::default();
+        let rate = rate(1, 1);
         for number in 0..NAMES_TRACKED_MAX {
             assert_eq!(used.take(&number.to_string(), rate, SECOND), Ok(()));
         }
@@ -147,8 +149,10 @@ mod tests {
             burst in 1_u32..100,
             pauses in vec(0_u64..3_000_000, 1..300),
         ) {
-            let (mut used, rate) = (Used::default(), rate(per_second, burst));
-            let (mut now, mut taken) = (Duration::ZERO, Vec::new());
+            let mut used = Used::default();
+            let rate = rate(per_second, burst);
+            let mut now = Duration::ZERO;
+            let mut taken = Vec::new();
             for pause in pauses {
                 now += Duration::from_micros(pause);
                 match used.take("a", rate, now) {

@@ -137,7 +137,8 @@ pub fn check_partition(principal: &Principal, key: &PartitionKey) -> Result<(), 
 /// # Errors
 /// If it may not, whether or not the worker is there.
 pub fn check_worker(principal: &Principal, at: &WorkerAddress) -> Result<(), Status> {
-    let (tenant, model) = (at.partition.tenant(), at.partition.model());
+    let tenant = at.partition.tenant();
+    let model = at.partition.model();
     principal.check_worker(tenant, model, at.worker.as_str()).map_err(denied)
 }
 

@@ -157,7 +157,8 @@ impl EntryOptions {
     }
 
     fn server_tls(&self) -> Result<Option<ServerTls>, ConfigError> {
-        let (client_ca, client_crl) = (self.tls_client_ca.clone(), self.tls_client_crl.clone());
+        let client_ca = self.tls_client_ca.clone();
+        let client_crl = self.tls_client_crl.clone();
         let Some(Identity { cert, key }) = self.identity()? else {
             let given = [("tls-client-ca", &client_ca), ("tls-client-crl", &client_crl)];
             let given = given.into_iter().find(|(_, file)| file.is_some());
@@ -191,7 +192,8 @@ impl ProcessOptions {
         let addresses = [("listen", self.listen), ("http-listen", self.http_listen)];
         let mut guard = self.entry.guard(&addresses, self.insecure, self.connection_age)?;
         guard.access = guard.access.with_tenant_rate(self.tenant_rate()?);
-        let (format, filter) = (self.log_format, self.log_filter.clone());
+        let format = self.log_format;
+        let filter = self.log_filter.clone();
         Ok(ProcessConfig {
             listen: self.listen,
             http: HttpConfig { listen: self.http_listen, guard: guard.clone() },
@@ -203,7 +205,8 @@ impl ProcessOptions {
     }
 
     fn tenant_rate(&self) -> Result<Option<Rate>, ConfigError> {
-        let (per_second, burst) = (self.tenant_queries_per_second, self.tenant_query_burst);
+        let per_second = self.tenant_queries_per_second;
+        let burst = self.tenant_query_burst;
         let Some(per_second) = per_second else {
             let needs = "needs tenant-queries-per-second beside it";
             let refused = |_| Err(ConfigError::invalid("tenant-query-burst", needs));

@@ -27,7 +27,8 @@ struct UsedBy {
 impl Rates {
     /// With a rate for each tenant; none for any number of queries.
     pub(crate) fn new(tenant: Option<Rate>) -> Self {
-        let (tenants, identities) = (Mutex::default(), Mutex::default());
+        let tenants = Mutex::default();
+        let identities = Mutex::default();
         Self { tenant, used: Arc::new(UsedBy { begin: Instant::now(), tenants, identities }) }
     }
 

@@ -148,8 +148,9 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_fault_of_any_set_is_found() {
-        let (mut empty, mut passing, mut faulty) =
-            (Tasks::default(), Tasks::default(), Tasks::default());
+        let mut empty = Tasks::default();
+        let mut passing = Tasks::default();
+        let mut faulty = Tasks::default();
         passing.spawn("passing", async {});
         let (end, ended) = oneshot::channel::<()>();
         faulty.spawn("lasting", async { drop(ended.await) });

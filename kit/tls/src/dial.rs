@@ -187,7 +187,8 @@ impl Dialer {
         config.alpn_protocols = vec![BLOCKS_ALPN.to_vec()];
         let config = Arc::new(config);
         let open = |address| {
-            let (config, name) = (Arc::clone(&config), name.clone());
+            let config = Arc::clone(&config);
+            let name = name.clone();
             async move {
                 let tcp = plain(address).await?;
                 TlsConnector::from(config).connect(name, tcp).await

@@ -97,7 +97,8 @@ fn configs(files: &[Contents]) -> Result<Configs, TlsError> {
     let provider = Arc::new(ring::default_provider());
     let cert = files.first().ok_or_else(|| TlsError::without_file("tls-cert"))?;
     let key = files.get(1).ok_or_else(|| TlsError::without_file("tls-key"))?;
-    let (client_ca, client_crl) = (files.get(2), files.get(3));
+    let client_ca = files.get(2);
+    let client_crl = files.get(3);
     let config = |protocol: Protocol| {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()

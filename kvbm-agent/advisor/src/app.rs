@@ -58,8 +58,10 @@ fn start(config: Config, listener: TcpListener) -> Program {
     registry.register_collector(Box::new(Figures(Arc::clone(&known))));
     let outages = Arc::clone(&metrics);
     let readiness = Readiness::with_problems(move || outages.outage().into_iter().collect());
-    let (stop, stop_side) = (CancellationToken::new(), CancellationToken::new());
-    let (mut tasks, mut side) = (Tasks::default(), Tasks::default());
+    let stop = CancellationToken::new();
+    let stop_side = CancellationToken::new();
+    let mut tasks = Tasks::default();
+    let mut side = Tasks::default();
     let began = Instant::now();
     let subscriber = Subscriber {
         servers: config.servers,
@@ -114,7 +116,8 @@ impl Adviser {
     async fn run(self, every: Duration, stop: CancellationToken) {
         let mut rounds = interval_at(Instant::now() + every, every);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (adviser, mut told) = (Arc::new(self), Told::default());
+        let adviser = Arc::new(self);
+        let mut told = Told::default();
         loop {
             select! {
                 () = stop.cancelled() => return,
@@ -239,7 +242,8 @@ fn shown_blocks(
     asked: &AskedPlace,
 ) -> Result<ShownBlocks, String> {
     let place = tree.places().find(|at| {
-        let (partition, worker) = (&at.address.partition, at.address.worker.as_str());
+        let partition = &at.address.partition;
+        let worker = at.address.worker.as_str();
         (partition.model(), partition.tenant()) == (&*asked.model, &*asked.tenant)
             && (worker, at.location) == (&*asked.worker, &*asked.location)
     });

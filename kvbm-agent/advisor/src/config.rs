@@ -167,7 +167,8 @@ impl Config {
         let listen = options.http_listen;
         let age = SpanOrOff(Some(CONNECTION_AGE));
         let guard = options.entry.guard(&[("http-listen", listen)], options.insecure, age)?;
-        let (format, filter) = (options.log_format, options.log_filter.clone());
+        let format = options.log_format;
+        let filter = options.log_filter.clone();
         Ok(Self {
             log: LogConfig { format, filter, otlp_endpoint: None },
             http: HttpConfig { listen, guard },

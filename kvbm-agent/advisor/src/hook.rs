@@ -55,14 +55,16 @@ pub async fn run_hooks(
     stop: CancellationToken,
 ) {
     let config = Arc::new(config);
-    let (mut running, mut count) = (Tasks::default(), 0);
+    let mut running = Tasks::default();
+    let mut count = 0;
     loop {
         select! {
             () = stop.cancelled() => break,
             Some(_ended) = running.next_ended(), if count > 0 => count -= 1,
             line = lines.recv(), if count < config.running_max => {
                 let Some(line) = line else { break };
-                let (config, metrics) = (Arc::clone(&config), Arc::clone(&metrics));
+                let config = Arc::clone(&config);
+                let metrics = Arc::clone(&metrics);
                 running.spawn(RUN, async move {
                     let outcome = run(&config, &line).await;
                     metrics.hooked(outcome.as_str());

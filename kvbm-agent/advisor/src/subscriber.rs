@@ -80,7 +80,8 @@ impl Subscriber {
     }
 
     async fn connect(&self, connected: &Arc<Notify>) -> Result<Client, async_nats::Error> {
-        let (metrics, connected) = (Arc::clone(&self.metrics), Arc::clone(connected));
+        let metrics = Arc::clone(&self.metrics);
+        let connected = Arc::clone(connected);
         let servers = self.servers.clone();
         let note = move |event: Event| {
             match &event {

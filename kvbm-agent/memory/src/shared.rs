@@ -168,8 +168,8 @@ fn fresh_file(path: &Path) -> Result<File, AllocateError> {
         Ok(left) => {
             lock(&left)?;
             // The lock is worth something only if the name still leads to what is locked.
-            let (ours, named) =
-                (left.metadata().map_err(error)?, fs::metadata(path).map_err(error)?);
+            let ours = left.metadata().map_err(error)?;
+            let named = fs::metadata(path).map_err(error)?;
             if (ours.dev(), ours.ino()) != (named.dev(), named.ino()) {
                 return Err(in_use());
             }

@@ -42,7 +42,8 @@ fn blocks_go_to_the_device_and_come_back() {
     let mut source = pinned.write(0).expect("a free slot");
     assert!(source.as_slice().expect("host memory").iter().all(|byte| *byte == 0));
     source.write(0, &block).expect("room");
-    let (source, mut on_device) = (source.into_read(), device.write(1).expect("a free slot"));
+    let source = source.into_read();
+    let mut on_device = device.write(1).expect("a free slot");
     assert!(on_device.as_slice().is_none());
     assert_eq!(copy(&source, &mut on_device, block.len(), |_| true), Ok(true));
     let on_device = on_device.into_read();

@@ -99,7 +99,8 @@ fn arena(allocator: &dyn StorageAllocator) -> Arc<Arena> {
 #[test]
 fn plugged_in_memory_is_used_like_any_other() {
     let block: Vec<u8> = (0..=250).cycle().take(LAYOUT.block_bytes).collect();
-    let (heap, remote) = (arena(&HeapAllocator), arena(&RemoteAllocator));
+    let heap = arena(&HeapAllocator);
+    let remote = arena(&RemoteAllocator);
     for (from, to) in [(&heap, &remote), (&remote, &heap), (&remote, &remote), (&heap, &heap)] {
         let mut source = from.write(1).expect("a free slot");
         source.write(0, &block).expect("room");

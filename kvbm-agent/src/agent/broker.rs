@@ -35,7 +35,8 @@ pub(super) fn start(
     let incarnation = context.feed.status().incarnation;
     let status = Arc::new(watch::Sender::new(BrokerStatus::new(incarnation)));
     let seen = status.subscribe();
-    let (servers, refresh_interval) = (config.servers.clone(), context.heartbeat_interval);
+    let servers = config.servers.clone();
+    let refresh_interval = context.heartbeat_interval;
     let feed = Arc::clone(context.feed);
     let publisher = NatsPublisher::new(feed, config, refresh_interval, Arc::clone(&status));
     let publisher = publisher.map_err(AgentError::Broker)?;

@@ -23,9 +23,11 @@ pub(super) async fn open_feed(
     (lora_names, is_consolidated): (BTreeMap<u64, String>, bool),
 ) -> Result<(Feed, PersistedSources), AgentError> {
     let Some(folder) = folder else { return Ok(Feed::open(source, None)?) };
-    let (address, block_size) = (source.address.clone(), source.block_size);
+    let address = source.address.clone();
+    let block_size = source.block_size;
     let config = DiskConfig { folder, address, block_size, lora_names, is_consolidated };
-    let (journal, fresh) = (source.journal, (source.incarnation, source.first_sequence));
+    let journal = source.journal;
+    let fresh = (source.incarnation, source.first_sequence);
     // A panic is in the log.
     let opened = spawn_blocking(move || {
         open(&config, journal, fresh).map(Some).or_else(|error| without(&config, error))

@@ -28,10 +28,12 @@ pub(super) fn start(
     if let Some(config) = config.scrape.clone() {
         let (status, receiver) = watch::channel(ScrapeStatus::default());
         scraped = Some(receiver);
-        let (board, stop) = (Arc::clone(&board), stop.clone());
+        let board = Arc::clone(&board);
+        let stop = stop.clone();
         tasks.spawn("scrape", scrape(board, config, feed.block_size(), status, stop)?);
     }
-    let (shared, stop) = (Arc::clone(&board), stop.clone());
+    let shared = Arc::clone(&board);
+    let stop = stop.clone();
     tasks.spawn("loads", async move { shared.run(stop).await });
     Ok(StartedLoads { board, scraped })
 }
@@ -45,7 +47,8 @@ impl StartedLoads {
         refresh_interval: Duration,
         stop: &CancellationToken,
     ) -> Arc<WorkerLoadsService> {
-        let (address, board) = (feed.address().clone(), Arc::clone(&self.board));
+        let address = feed.address().clone();
+        let board = Arc::clone(&self.board);
         let service =
             WorkerLoadsService::new(address, board, config, refresh_interval, stop.clone());
         Arc::new(service)

@@ -141,18 +141,23 @@ impl Agent {
         let lora_names = config.registration.as_ref().map(|at| at.lora_names.clone());
         let lora_names = lora_names.unwrap_or_default();
         let (blocks, socket) = start_blocks(config.blocks, &config.source.address).await?;
-        let (source, journal_dir) = (config.source, config.journal_dir);
+        let source = config.source;
+        let journal_dir = config.journal_dir;
         let read = (lora_names.clone(), config.sources.hub.consolidate);
         let (feed, found) = disk::open_feed(source.clone(), journal_dir.clone(), read).await?;
         let at = (journal_dir.as_deref(), lora_names);
         let pools = Pools::open(pool_ids, &source, at).await?;
         let feed = Arc::new(feed);
         let heartbeat_interval = config.heartbeat_interval.max(HEARTBEAT_INTERVAL_MIN);
-        let (stop_uplinks, stop_service) = (CancellationToken::new(), CancellationToken::new());
-        let (mut uplink_tasks, mut service_tasks) = (Tasks::default(), Tasks::default());
-        let (stop_sources, mut source_tasks) = (CancellationToken::new(), Tasks::default());
+        let stop_uplinks = CancellationToken::new();
+        let stop_service = CancellationToken::new();
+        let mut uplink_tasks = Tasks::default();
+        let mut service_tasks = Tasks::default();
+        let stop_sources = CancellationToken::new();
+        let mut source_tasks = Tasks::default();
         let loads = loads::start(&feed, &config.loads, &mut source_tasks, &stop_sources)?;
-        let (tasks, stop) = (&mut source_tasks, &stop_sources);
+        let tasks = &mut source_tasks;
+        let stop = &stop_sources;
         let sources =
             sources::start((&feed, found), (config.sources, blocks.as_ref(), &pools), tasks, stop)?;
         // Not cut off before what sources publish is on disk.
@@ -182,7 +187,8 @@ impl Agent {
         let (local, port_metrics) = serve_local(at, (offered, socket), &mut service_tasks).await?;
         let registration = reachable(config.registration, local, has_tls);
         let uplink = |endpoint| {
-            let (registration, deregister) = (registration.clone(), config.deregister);
+            let registration = registration.clone();
+            let deregister = config.deregister;
             let dialer = config.dialer.clone();
             let overrun = Overrun::Skip;
             UplinkConfig { endpoint, dialer, heartbeat_interval, registration, deregister, overrun }
@@ -193,7 +199,8 @@ impl Agent {
         let pool_uplinks = pools.start_uplinks(by, &everywhere, start)?;
         let start = |uplink| start_uplink(&feed, uplink, &mut uplink_tasks, &stop_uplinks);
         let uplinks = indexers.into_iter().map(uplink).map(start).collect();
-        let (stop_uplinks, stop_service) = (stop_uplinks.drop_guard(), stop_service.drop_guard());
+        let stop_uplinks = stop_uplinks.drop_guard();
+        let stop_service = stop_service.drop_guard();
         Ok(Self {
             feed,
             hub: sources.hub,
@@ -405,11 +412,13 @@ impl Agent {
 
 /// What goes together.
 const fn check(config: &AgentConfig) -> Result<(), AgentError> {
-    let (count, limit) = (config.indexers.len(), INDEXERS_MAX);
+    let count = config.indexers.len();
+    let limit = INDEXERS_MAX;
     if count > limit {
         return Err(AgentError::TooManyIndexers { count, limit });
     }
-    let (count, limit) = (config.pool_indexers.len(), POOL_INDEXERS_MAX);
+    let count = config.pool_indexers.len();
+    let limit = POOL_INDEXERS_MAX;
     if count > limit {
         return Err(AgentError::TooManyIndexers { count, limit });
     }

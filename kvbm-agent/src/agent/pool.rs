@@ -60,7 +60,8 @@ impl Pools {
     ) -> Result<Vec<PoolUplink>, AgentError> {
         let mut started = Vec::new();
         for pool in self.volume.iter().chain(&self.engine) {
-            let (id, registration) = (&pool.address().worker, registration(pool)?);
+            let id = &pool.address().worker;
+            let registration = registration(pool)?;
             started.extend(indexers.iter().map(|&indexer| {
                 let uplink = UplinkConfig {
                     endpoint: indexer.clone(),

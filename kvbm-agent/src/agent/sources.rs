@@ -54,7 +54,8 @@ pub(super) fn start(
         );
     }
     if !config.hub.batching.is_off() {
-        let (hub, stop) = (Arc::clone(&hub), stop.clone());
+        let hub = Arc::clone(&hub);
+        let stop = stop.clone();
         tasks.spawn("batching", async move { hub.run(stop).await });
     }
     let common = common();

@@ -152,7 +152,8 @@ impl AgentMetrics {
         let batches = alone(status.restored_batches);
         gauge(to, "disk_restored_batches", "Batches that were read then", batches)?;
         let help = "How long writes ahead of the stream took";
-        let (name, kind) = ("agent_disk_write_seconds", MetricType::Histogram);
+        let name = "agent_disk_write_seconds";
+        let kind = MetricType::Histogram;
         disk.figures().write_seconds.encode(to.encode_descriptor(name, help, None, kind)?)
     }
 

@@ -110,7 +110,9 @@ impl<'a> Fetching<'a> {
             if !self.goes_on() {
                 return;
             }
-            let (wanted, into, deadline) = (self.wanted(), self.session, self.deadline);
+            let wanted = self.wanted();
+            let into = self.session;
+            let deadline = self.deadline;
             let request = FetchRequest { peer, wanted, into, deadline };
             let Fetched { blocks, bytes, stopped, .. } =
                 self.service.peers.backend.fetch(request).await;
@@ -129,7 +131,9 @@ impl<'a> Fetching<'a> {
             return;
         }
         let peers = std::mem::take(&mut self.others);
-        let (wanted, into, deadline) = (self.wanted(), self.session, self.deadline);
+        let wanted = self.wanted();
+        let into = self.session;
+        let deadline = self.deadline;
         let request = PartsRequest { peers: &peers, wanted, into, deadline };
         let FetchedParts { blocks, bytes, peers: from, stopped, .. } =
             self.service.peers.backend.fetch_parts(request).await;

@@ -98,7 +98,8 @@ impl BlockManagerService {
         })?;
         let (parts, stream) = mpsc::channel(PARTS_QUEUED_MAX);
         let reader = Reader { parts, checks: self.checks.clone(), _place: place };
-        let (stop, over) = (self.stop.clone(), open.over.clone());
+        let stop = self.stop.clone();
+        let over = open.over.clone();
         self.tasks.spawn(async move {
             let ended = select! {
                 () = stop.cancelled() => Err(stopping()),

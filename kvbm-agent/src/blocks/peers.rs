@@ -44,7 +44,8 @@ impl Peers {
         let PeersConfig { listen: at, guard, dialer, nixl, .. } = config.peers.clone();
         let counters: Arc<TransferCounters> = Arc::default();
         let registry = BlockSetRegistry::new(epoch(), BlockSetLimits::DEFAULT);
-        let (worker, blocks) = (address.worker.clone(), described(config, address));
+        let worker = address.worker.clone();
+        let blocks = described(config, address);
         let client = ClientConfig { worker: worker.clone(), blocks: blocks.clone(), dialer };
         let imports = (registry.clone(), Arc::clone(&counters));
         let nixl_is_used = nixl.is_some();
@@ -56,7 +57,8 @@ impl Peers {
                  use it on a network that you trust, or set blocks-peer-backend to tcp"
             );
         }
-        let (mut owner, mut port) = (None, None);
+        let mut owner = None;
+        let mut port = None;
         if let Some(at) = at {
             let (listener, bound) = listen("blocks-peer-listen", at).await?;
             tracing::info!(address = %bound, "other agents fetch blocks here");
@@ -157,7 +159,8 @@ fn described(
     config: &BlocksConfig,
     WorkerAddress { partition, .. }: &WorkerAddress,
 ) -> BlockDescription {
-    let (model, tenant) = (partition.model().to_owned(), partition.tenant().to_owned());
+    let model = partition.model().to_owned();
+    let tenant = partition.tenant().to_owned();
     let mut described = BlockDescription {
         model,
         tenant,

@@ -54,7 +54,8 @@ impl Blocks {
             Some(path) => Some(SocketFile::bind(path).await?),
             None => None,
         };
-        let (opening, runtime) = (config.clone(), Handle::current());
+        let opening = config.clone();
+        let runtime = Handle::current();
         // A panic is in the log.
         let opened = spawn_blocking(move || {
             let Opened { storages, mapped, search } = storages::open(&opening, runtime)?;
@@ -71,7 +72,8 @@ impl Blocks {
         let storage = config.storage.clone().map(|config| Arc::new(StorageBook::new(config)));
         let peers = Peers::start(&config, &address, &manager).await?;
         let stop_calls = CancellationToken::new();
-        let (of_service, stop) = (Arc::clone(&manager), stop_calls.clone());
+        let of_service = Arc::clone(&manager);
+        let stop = stop_calls.clone();
         let lookup = |search: &VolumeSearch| {
             VolumeLookup::new(Arc::clone(&search.volume), Arc::clone(&manager))
         };

@@ -24,7 +24,8 @@ impl Sessions {
         let half = || RandomState::new().hash_one(0).to_le_bytes();
         let mut id = [0; 16];
         id.iter_mut().zip([half(), half()].as_flattened()).for_each(|(to, byte)| *to = *byte);
-        let (id, over) = (SessionId(id), CancellationToken::new());
+        let id = SessionId(id);
+        let over = CancellationToken::new();
         let open = Arc::new(Open { session, over: over.clone() });
         self.0.lock().insert(id, open);
         OpenStream { sessions: Arc::clone(self), id, over }

@@ -96,7 +96,8 @@ impl BlockSource {
             }
         }
         self.publish(published(step, Stream::Worker));
-        let (state, connected) = (SourceState::Exact, true);
+        let state = SourceState::Exact;
+        let connected = true;
         self.inlet.show(SourceStatus { state, connected, ..SourceStatus::default() });
     }
 

@@ -47,8 +47,10 @@ fn blocks_that_follow_one_another_are_one_event() {
 #[test]
 fn what_a_volume_has_is_the_pools_and_not_the_workers() {
     let block = chain(1)[0];
-    let (worker, pool) = (Stream::Worker, Stream::Pool);
-    let (name, local) = (BlockName(block.sequence.0), block.local);
+    let worker = Stream::Worker;
+    let pool = Stream::Pool;
+    let name = BlockName(block.sequence.0);
+    let local = block.local;
     let blocks = vec![StoredBlock { name, local }];
     let stored = |tier| KvEvent::Stored { parent: None, tier, blocks: blocks.clone() };
     let removed = KvEvent::Removed { tier: Tier::Disk, names: vec![name] };

@@ -36,7 +36,8 @@ pub(super) fn of_allocate(error: AllocateError) -> Status {
         AllocateError::Session(error) => of_session(error),
         AllocateError::Nothing => failed(ErrorCode::InvalidArgument, error),
         AllocateError::Lease { lease, max } => {
-            let (given, max) = (lease.as_millis(), max.as_millis());
+            let given = lease.as_millis();
+            let max = max.as_millis();
             let text = format_args!("lease_ms is {given}, must be 1 to {max} (--blocks-lease-max)");
             failed(ErrorCode::InvalidArgument, text)
         }
@@ -60,7 +61,8 @@ pub(super) fn of_read(field: &str, error: &ReadError) -> Status {
 /// A time to live that is too long; other refusals concern one block only.
 pub(super) fn of_ttl(error: &PinError) -> Option<Status> {
     let PinError::Ttl { ttl, max } = error else { return None };
-    let (given, max) = (ttl.as_millis(), max.as_millis());
+    let given = ttl.as_millis();
+    let max = max.as_millis();
     let text = format_args!("ttl_ms is {given}, must be 1 to {max} (--blocks-pin-ttl-max)");
     Some(failed(ErrorCode::InvalidArgument, text))
 }

@@ -98,6 +98,7 @@ fn volume(config: &BlocksConfig) -> Result<Option<VolumeSearch>, BlocksError> {
         block_bytes: config.block_bytes,
     };
     let volume = Volumes::new().register_volume(&descriptor)?;
-    let (timeout, interval) = (place.timeout, place.search_interval);
+    let timeout = place.timeout;
+    let interval = place.search_interval;
     Ok(Some(VolumeSearch { volume, timeout, interval }))
 }

@@ -80,7 +80,8 @@ impl VolumeSearch {
                     None => is_over = true,
                 }
             }
-            let (mut headers, mut blocks) = (pin!(self.volume.blocks(unknown)), Vec::new());
+            let mut headers = pin!(self.volume.blocks(unknown));
+            let mut blocks = Vec::new();
             while let Some(block) = self.next(&mut headers).await? {
                 blocks.push(block);
             }
@@ -128,7 +129,8 @@ impl VolumeLookup {
         }
         let Ok(seat) = Arc::clone(&self.seats).try_acquire_owned() else { return };
         let (done, is_done) = oneshot::channel();
-        let (lookup, stop) = (Arc::clone(self), stop.clone());
+        let lookup = Arc::clone(self);
+        let stop = stop.clone();
         tasks.spawn(async move {
             let _seat = seat;
             stop.run_until_cancelled(lookup.run(unknown, done)).await
@@ -139,7 +141,9 @@ impl VolumeLookup {
 
     /// Looks blocks up. Drops `done` when it ends, or when the volume is late.
     async fn run(&self, unknown: Vec<SequenceHash>, done: oneshot::Sender<()>) {
-        let (mut done, mut rest, mut size) = (Some(done), &unknown[..], 1);
+        let mut done = Some(done);
+        let mut rest = &unknown[..];
+        let mut size = 1;
         while !rest.is_empty() {
             let (part, behind) = rest.split_at(size.min(rest.len()));
             let mut reading = pin!(self.headers(part));
@@ -167,7 +171,8 @@ impl VolumeLookup {
     /// Reads headers. Returns those that it could read, and the first error.
     async fn headers(&self, names: &[SequenceHash]) -> (Vec<Sealed>, Option<TransferError>) {
         let names = names.iter().map(|name| name.0).collect();
-        let (mut blocks, mut error) = (Vec::new(), None);
+        let mut blocks = Vec::new();
+        let mut error = None;
         let mut headers = pin!(self.volume.blocks(names));
         while let Some(header) = headers.next().await {
             match header {

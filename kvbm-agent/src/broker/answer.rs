@@ -173,7 +173,8 @@ async fn status(service: &LocalIndexerService, question: Bytes) -> Answer {
 }
 
 fn read<T: prost::Message + prost::Name + Default>(question: Bytes) -> Result<Request<T>, Status> {
-    let (bytes, limit) = (question.len(), QUESTION_BYTES_MAX);
+    let bytes = question.len();
+    let limit = QUESTION_BYTES_MAX;
     if bytes > limit {
         let text = format_args!("the question has {bytes} bytes, the limit is {limit}");
         return Err(failed(ErrorCode::InvalidArgument, text));

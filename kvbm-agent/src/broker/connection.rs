@@ -72,7 +72,8 @@ fn options(
     closed: &CancellationToken,
     made: &Arc<AtomicBool>,
 ) -> ConnectOptions {
-    let (made, closed) = (Arc::clone(made), closed.clone());
+    let made = Arc::clone(made);
+    let closed = closed.clone();
     let note = move |event| {
         if matches!(event, Event::Disconnected | Event::Closed) {
             closed.cancel();

@@ -68,7 +68,9 @@ impl Unacked {
     /// Waits for the oldest. Loses nothing when dropped half-way.
     async fn acknowledged(&mut self) -> Option<Result<u64, BrokerError>> {
         let (sequence, bytes, acknowledgement) = self.batches.front_mut()?;
-        let (sequence, bytes, answer) = (*sequence, *bytes, acknowledgement.await);
+        let sequence = *sequence;
+        let bytes = *bytes;
+        let answer = acknowledgement.await;
         self.batches.pop_front();
         self.bytes -= bytes;
         Some(answer.map(|()| sequence).map_err(|error| {

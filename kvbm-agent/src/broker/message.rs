@@ -45,15 +45,18 @@ impl Envelope {
         let mut registration = config.registration.clone();
         registration.copy_mode = hello.copy_mode;
         if registration.address() != hello.address {
-            let (actual, expected) = (registration.address(), &hello.address);
+            let actual = registration.address();
+            let expected = &hello.address;
             return Err(mismatch("worker", format!("is {actual}"), expected.to_string()));
         }
         if registration.block_size != hello.block_size {
-            let (actual, expected) = (registration.block_size, hello.block_size);
+            let actual = registration.block_size;
+            let expected = hello.block_size;
             return Err(mismatch("block_size", format!("is {actual}"), expected.to_string()));
         }
         let namespace = config.servers.namespace().clone();
-        let (address, source) = (hello.address, hello.source);
+        let address = hello.address;
+        let source = hello.source;
         let envelope = Self { address, registration, source, namespace };
         // What no index would accept is refused here.
         BrokerMessage::try_from(envelope.message(hello.incarnation, 0))?;
@@ -61,7 +64,8 @@ impl Envelope {
     }
 
     fn message(&self, incarnation: Incarnation, first_sequence: u64) -> pb::BrokerMessage {
-        let (registration, source) = (self.registration.clone(), self.source.clone());
+        let registration = self.registration.clone();
+        let source = self.source.clone();
         let message = SourceMessage::Heartbeat(Heartbeat::at(None));
         BrokerMessage { registration, source, incarnation, first_sequence, message }.into()
     }

@@ -75,7 +75,8 @@ impl NatsPublisher {
     fn note(&self, error: &BrokerError, line: Option<u64>) {
         let text: Arc<str> = error.to_string().into();
         if let Some(num_suppressed) = line {
-            let (source, error) = (self.feed.name(), &*text);
+            let source = self.feed.name();
+            let error = &*text;
             tracing::warn!(source, error, num_suppressed, "nothing is published");
         }
         self.status.send_modify(|status| {
@@ -134,7 +135,8 @@ impl NatsPublisher {
     /// Position of the present incarnation.
     fn position(&self) -> Position {
         let hello = self.feed.hello();
-        let (incarnation, first) = (hello.incarnation, hello.first_sequence.unwrap_or_default());
+        let incarnation = hello.incarnation;
+        let first = hello.first_sequence.unwrap_or_default();
         // An agent before this one has published its batches; indexes ask for what they lack.
         let own_first = self.feed.status().own_first;
         let mut published = None;

@@ -79,7 +79,8 @@ pub(super) struct Reply {
 
 impl Reply {
     pub(super) fn new(client: Client, inbox: Subject, service: &LocalIndexerService) -> Self {
-        let (stall_timeout, stop) = (service.config().stall_timeout, service.stop().clone());
+        let stall_timeout = service.config().stall_timeout;
+        let stop = service.stop().clone();
         Self { client, inbox, stall_timeout, stop, sent: 0, ahead: 0 }
     }
 
@@ -138,7 +139,8 @@ impl Reply {
 
     /// Sends a part. Returns false if an error had to be sent in its place.
     async fn part(&mut self, bytes: Bytes, confirm: &Subject) -> Result<bool, CutOff> {
-        let (inbox, size) = (self.inbox.clone(), bytes.len());
+        let inbox = self.inbox.clone();
+        let size = bytes.len();
         let mut headers = HeaderMap::new();
         headers.insert(PART, self.sent.to_string());
         let sent = self

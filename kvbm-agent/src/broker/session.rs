@@ -66,7 +66,8 @@ impl NatsSession<'_> {
 
     /// A batch that the server refuses would be refused for ever.
     pub(super) fn skip(&self, batch: &Batch, error: &str) {
-        let (source, sequence) = (self.feed.name(), batch.sequence());
+        let source = self.feed.name();
+        let sequence = batch.sequence();
         tracing::warn!(source, sequence, error, "a batch is not published");
         let text = format!("batch {sequence} is not published: {error}");
         self.status.send_modify(|status| {

@@ -126,7 +126,8 @@ impl StoragePublisher {
         &self,
         connection: &Connection,
     ) -> Result<Select<Subscriber, Subscriber>, BrokerError> {
-        let (namespace, client) = (self.servers.namespace(), connection.client());
+        let namespace = self.servers.namespace();
+        let client = connection.client();
         let own = namespace.subject(storage_snapshots_subject(&self.address));
         let all = namespace.subject(STORAGE_SNAPSHOTS);
         let refused = |error: async_nats::SubscribeError| BrokerError::Subscribe(error.to_string());

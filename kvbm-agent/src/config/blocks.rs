@@ -269,7 +269,8 @@ impl BlocksOptions {
 
     fn volume(&self) -> Result<Option<(VolumePlace, ByteCount)>, ConfigError> {
         let url = self.blocks_volume.clone();
-        let (url, bytes) = (("blocks-volume", url), self.blocks_volume_bytes);
+        let url = ("blocks-volume", url);
+        let bytes = self.blocks_volume_bytes;
         let Some((url, bytes)) = pair(url, ("blocks-volume-bytes", bytes))? else {
             return Ok(None);
         };
@@ -303,7 +304,8 @@ impl BlocksOptions {
 
 /// What the bytes of blocks mean: agents that differ in it never see each other's.
 fn described(WorkerAddress { partition, .. }: &WorkerAddress, blocks: &str) -> String {
-    let (model, tenant) = (partition.model(), partition.tenant());
+    let model = partition.model();
+    let tenant = partition.tenant();
     format!("model {model:?}, tenant {tenant:?}, {blocks}")
 }
 
@@ -338,7 +340,8 @@ fn blocks_of(
         }
         Ok(blocks) => Ok(blocks),
         Err(_) => {
-            let (count, max) = (bytes / stride, u32::MAX);
+            let count = bytes / stride;
+            let max = u32::MAX;
             let why = format!("has room for {count} blocks, the limit is {max}: give less");
             Err(ConfigError::invalid(field, why))
         }

@@ -235,11 +235,13 @@ impl LayoutOptions {
                 ", {layers} layers of {outer_dim} x {inner_dim} elements of {dtype_width_bytes} bytes"
             );
             if at.form != LayoutForm::FullyContiguous {
-                let (form, alignment) = (FormSpec(at.form), at.alignment_bytes);
+                let form = FormSpec(at.form);
+                let alignment = at.alignment_bytes;
                 parts += &format!(", {form}, aligned to {alignment}");
             }
             // Ranks that hold the same heads have the same blocks.
-            let (shard, shards) = (at.parallel.shard(), at.parallel.shards());
+            let shard = at.parallel.shard();
+            let shards = at.parallel.shards();
             if shards > 1 {
                 parts += &format!(", part {shard} of {shards} of the heads");
             }
@@ -270,7 +272,8 @@ fn named(error: &dyn fmt::Display) -> ConfigError {
 
 /// A word of the operator's.
 fn checked_name<'a>(field: &'static str, name: &'a str) -> Result<&'a str, ConfigError> {
-    let (bytes, limit) = (name.len(), NAME_BYTES_MAX);
+    let bytes = name.len();
+    let limit = NAME_BYTES_MAX;
     if bytes > limit || name.chars().any(char::is_control) {
         let why = format!("must have {limit} bytes at most, and no control character");
         return Err(ConfigError::invalid(field, why));

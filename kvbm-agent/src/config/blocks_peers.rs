@@ -90,7 +90,8 @@ impl PeerOptions {
         is_insecure: bool,
     ) -> Result<PeersConfig, ConfigError> {
         let invalid = |field: &'static str, why: String| ConfigError::invalid(field, why);
-        let (listen, has_tls) = (self.blocks_peer_listen, process.guard.tls.is_some());
+        let listen = self.blocks_peer_listen;
+        let has_tls = process.guard.tls.is_some();
         if let Some(address) = listen {
             let others = [("listen", process.listen), ("http-listen", process.http.listen)];
             let same = others.into_iter().find(|(_, at)| *at == address && at.port() != 0);

@@ -139,7 +139,8 @@ fn zmq(options: &Options) -> Result<Option<ZmqConfig>, ConfigError> {
         }
     };
     let topic = options.zmq_topic.clone();
-    let (bytes, limit) = (topic.len(), TOPIC_BYTES_MAX);
+    let bytes = topic.len();
+    let limit = TOPIC_BYTES_MAX;
     if bytes > limit {
         let why = format!("has {bytes} bytes, the limit is {limit}");
         return Err(ConfigError::invalid("zmq-topic", why));
@@ -333,7 +334,8 @@ fn blocks(
     registration: &Registration,
     process: &ProcessConfig,
 ) -> Result<Option<BlocksConfig>, ConfigError> {
-    let (address, process) = (registration.address(), (process, options.process.insecure));
+    let address = registration.address();
+    let process = (process, options.process.insecure);
     let checked = options.blocks.check(&address, registration.block_size, process)?;
     let Some(blocks) = checked else { return Ok(None) };
     let sources = options.source.len();
@@ -354,7 +356,8 @@ fn blocks(
 fn batching(options: &Options) -> Result<BatchingConfig, ConfigError> {
     let Span(interval) = options.batch_interval;
     if interval > BATCH_INTERVAL_MAX {
-        let (given, limit) = (options.batch_interval, Span(BATCH_INTERVAL_MAX));
+        let given = options.batch_interval;
+        let limit = Span(BATCH_INTERVAL_MAX);
         let why = format!("is {given}, the limit is {limit}");
         return Err(ConfigError::invalid("batch-interval", why));
     }
@@ -399,7 +402,8 @@ fn relay(
 fn journal(options: &Options, copy_mode: CopyMode) -> Result<JournalConfig, ConfigError> {
     let ByteCount(bytes_max) = options.journal_bytes;
     if bytes_max < BATCH_WIRE_BYTES_MAX {
-        let (given, min) = (options.journal_bytes, ByteCount(BATCH_WIRE_BYTES_MAX));
+        let given = options.journal_bytes;
+        let min = ByteCount(BATCH_WIRE_BYTES_MAX);
         let why = format!("is {given}, must be {min} or more: one batch may take that");
         return Err(ConfigError::invalid("journal-bytes", why));
     }
@@ -426,12 +430,14 @@ fn loads(options: &Options) -> Result<LoadConfig, ConfigError> {
             }
         };
         let time = positive("metrics-interval", options.metrics_interval)?;
-        let (interval, timeout) = (time, time);
+        let interval = time;
+        let timeout = time;
         let scrape = ScrapeConfig { interval, timeout, ..ScrapeConfig::new(url, engine) };
         match scrape.check() {
             Ok(()) => Ok(scrape),
             Err(LoadError::TooShort { min, .. }) => {
-                let (given, min) = (options.metrics_interval, Span(min));
+                let given = options.metrics_interval;
+                let min = Span(min);
                 let why = format!("is {given}, must be {min} or more");
                 Err(ConfigError::invalid("metrics-interval", why))
             }

@@ -43,7 +43,8 @@ impl StorageOptions {
     ) -> Result<Option<StorageConfig>, ConfigError> {
         let interval = positive("storage-batch-interval", self.storage_batch_interval)?;
         if interval > INTERVAL_MAX {
-            let (given, limit) = (self.storage_batch_interval, Span(INTERVAL_MAX));
+            let given = self.storage_batch_interval;
+            let limit = Span(INTERVAL_MAX);
             let why = format!("is {given}, must be {limit} or less");
             return Err(ConfigError::invalid("storage-batch-interval", why));
         }

@@ -110,7 +110,8 @@ pub struct Refusals {
 
 impl Default for Refusals {
     fn default() -> Self {
-        let (streams, batches) = (Mutex::default(), Mutex::new(Refused::none()));
+        let streams = Mutex::default();
+        let batches = Mutex::new(Refused::none());
         Self { streams, batches }
     }
 }

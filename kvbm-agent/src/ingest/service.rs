@@ -110,7 +110,8 @@ impl Shared {
     /// Accepts a stream of a source.
     fn connect(&self, hello: &Hello) -> Result<(Source, Opened), IngestError> {
         let feed = self.hub.feed();
-        let (served, present) = (feed.address().clone(), feed.block_size());
+        let served = feed.address().clone();
+        let present = feed.block_size();
         if hello.address != served {
             return Err(IngestError::OtherWorker { requested: hello.address.clone(), served });
         }

@@ -114,9 +114,11 @@ impl IngestSource {
         self.stream += 1;
         self.stream_incarnation = Some(incarnation);
         self.gone = false;
-        let (first, head) = (hello.first_sequence, hello.head_sequence);
+        let first = hello.first_sequence;
+        let head = hello.head_sequence;
         self.input(Input::Connected { incarnation, first, head, in_order: false });
-        let (stream, fence) = (self.stream, self.fence.clone());
+        let stream = self.stream;
+        let fence = self.fence.clone();
         Ok(Opened { stream, fence, applied: self.recovery.status().applied })
     }
 

@@ -32,11 +32,13 @@ impl LoadConfig {
     /// If a time is too short.
     pub(crate) fn check(&self) -> Result<(), LoadError> {
         if self.min_interval < MIN_INTERVAL_MIN {
-            let (actual, min) = (self.min_interval, MIN_INTERVAL_MIN);
+            let actual = self.min_interval;
+            let min = MIN_INTERVAL_MIN;
             return Err(LoadError::TooShort { field: "min_interval", actual, min });
         }
         if self.stale_after.is_zero() {
-            let (actual, min) = (self.stale_after, Duration::from_nanos(1));
+            let actual = self.stale_after;
+            let min = Duration::from_nanos(1);
             return Err(LoadError::TooShort { field: "stale_after", actual, min });
         }
         Ok(())

@@ -81,7 +81,8 @@ impl Loads {
         age: Duration,
         now: Instant,
     ) -> Result<bool, LoadError> {
-        let (value, max) = (u64::from(rank), WORKER_RANKS_MAX as u64 - 1);
+        let value = u64::from(rank);
+        let max = WORKER_RANKS_MAX as u64 - 1;
         if value > max {
             let problem = Problem::OutOfRange { value, min: 0, max };
             return Err(ConvertError::new("dp_rank", problem).into());
@@ -134,7 +135,8 @@ impl Loads {
     pub fn since(&self, version: u64, now: Instant) -> Vec<Known> {
         let changed = self.ranks.iter().filter(|(_, entry)| entry.version > version);
         let known = |(&rank, entry): (&DpRank, &Entry)| {
-            let (metrics, age) = (entry.metrics, entry.age(now));
+            let metrics = entry.metrics;
+            let age = entry.age(now);
             Known { rank, metrics, age }
         };
         changed.map(known).collect()

@@ -23,7 +23,8 @@ const fn seconds(count: u64) -> Duration {
 
 #[test]
 fn the_last_report_counts_and_only_changes_are_sent() {
-    let (mut loads, start) = (loads(), Instant::now());
+    let mut loads = loads();
+    let start = Instant::now();
     let say = |loads: &mut Loads, rank, metrics, at| {
         loads.publish(rank, metrics, Duration::ZERO, start + seconds(at)).expect("in range")
     };
@@ -42,13 +43,15 @@ fn the_last_report_counts_and_only_changes_are_sent() {
 
 #[test]
 fn what_is_not_reported_again_is_dropped() {
-    let (mut loads, start) = (loads(), Instant::now());
+    let mut loads = loads();
+    let start = Instant::now();
     assert_eq!(loads.next_expiry(), None);
     loads.publish(0, waiting(1), Duration::ZERO, start).expect("in range");
     loads.publish(1, waiting(1), seconds(10), start).expect("in range");
     assert_eq!(loads.next_expiry(), Some(start + seconds(20)));
     assert!(!loads.expire(start + Duration::from_millis(19_999)));
-    let (seen, at) = (loads.version(), start + seconds(20));
+    let seen = loads.version();
+    let at = start + seconds(20);
     assert!(loads.expire(at) && !loads.expire(at));
     let unknown = Known { rank: 1, metrics: WorkerMetrics::UNKNOWN, age: seconds(30) };
     assert_eq!(loads.since(seen, at), [unknown]);
@@ -68,7 +71,8 @@ fn what_is_not_reported_again_is_dropped() {
 #[test]
 fn totals_are_filled_in_and_fit() {
     let totals = Totals { request_slots: Some(8), kv_blocks: Some(100) };
-    let (mut loads, now) = (Loads::new(totals, STALE_AFTER), Instant::now());
+    let mut loads = Loads::new(totals, STALE_AFTER);
+    let now = Instant::now();
     let reported = WorkerMetrics { kv_total_blocks: Some(50), ..waiting(1) };
     loads.publish(0, reported, Duration::ZERO, now).expect("in range");
     let known = loads.since(0, now).remove(0).metrics;
@@ -105,7 +109,8 @@ proptest! {
     #[test]
     fn readers_know_the_latest(moves in moves()) {
         let start = Instant::now();
-        let (mut loads, mut now) = (loads(), start);
+        let mut loads = loads();
+        let mut now = start;
         // When each rank was last reported to be so, and what; nothing once it was forgotten.
         let mut truth: BTreeMap<DpRank, (WorkerMetrics, u64)> = BTreeMap::new();
         let mut readers = vec![(0_u64, BTreeMap::new()); 3];

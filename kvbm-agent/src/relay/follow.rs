@@ -57,7 +57,8 @@ impl Relay {
         config: RelayConfig,
         pool: Option<EnginePool>,
     ) -> Result<Self, RelayError> {
-        let (name, copy_mode) = (config.endpoint.clone(), config.copy_mode);
+        let name = config.endpoint.clone();
+        let copy_mode = config.copy_mode;
         let config = config.link(hub.feed().block_size(), pool.is_some())?;
         let inlet = hub.open_persisted(&name, copy_mode, SourceKind::Relay)?;
         let resume = inlet.pending().map(|persisted| Resume {
@@ -74,7 +75,8 @@ impl Relay {
     pub async fn run(mut self, common: Common, cancel: CancellationToken) {
         loop {
             let (commands, queue) = mpsc::channel(COMMANDS_MAX);
-            let (config, common) = (self.config.clone(), common.clone());
+            let config = self.config.clone();
+            let common = common.clone();
             let link = link::run(config, self.resume.take(), commands, common, cancel.clone());
             // Its lines name their source. Of the highest level, so that any filter lets it through with them.
             let span = tracing::error_span!("engine", source = self.sink.inlet.name());
@@ -180,7 +182,8 @@ impl HubSink {
     /// each reason once.
     fn note_reasons(&mut self, reasons: Vec<(Reason, u64, String)>) {
         for (reason, count, example) in reasons {
-            let (of_example, since) = (example.as_str().into(), Duration::ZERO);
+            let of_example = example.as_str().into();
+            let since = Duration::ZERO;
             self.inlet.note_reason(&StateReason { reason, count, example: of_example, since });
             if !self.noted.contains(&reason) {
                 self.noted.push(reason);

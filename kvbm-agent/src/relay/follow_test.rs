@@ -71,7 +71,8 @@ fn the_pool_has_the_state_of_the_worker() {
     let (mut sink, pool, hub) = sink();
     for (state, connected) in [(SourceState::Gap, true), (SourceState::CatchingUp, false)] {
         sink.take(SourceCommand::Status(SourceStatus { state, connected, ..Default::default() }));
-        let (of_pool, of_worker) = (pool.feed.feed_state(), hub.feed().feed_state());
+        let of_pool = pool.feed.feed_state();
+        let of_worker = hub.feed().feed_state();
         assert_eq!((of_pool.state, of_pool.connected), (state, connected));
         assert_eq!(of_pool, of_worker);
     }

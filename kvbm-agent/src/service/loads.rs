@@ -55,7 +55,8 @@ impl WorkerLoadsService {
         refresh_interval: Duration,
         stop: CancellationToken,
     ) -> Self {
-        let (watchers, tasks) = (Arc::new(Semaphore::new(config.watchers_max)), TaskTracker::new());
+        let watchers = Arc::new(Semaphore::new(config.watchers_max));
+        let tasks = TaskTracker::new();
         Self { address, board, config, refresh_interval, watchers, tasks, stop }
     }
 

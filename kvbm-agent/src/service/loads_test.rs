@@ -25,13 +25,15 @@ fn service() -> (Arc<LoadBoard>, WorkerLoadsService) {
     let address = WorkerAddress { partition, worker: WorkerId::new("w").expect("a name") };
     let board =
         Arc::new(LoadBoard::new(LoadConfig::DEFAULT.totals, LoadConfig::DEFAULT.stale_after));
-    let (config, stop) = (ServiceConfig::DEFAULT, CancellationToken::new());
+    let config = ServiceConfig::DEFAULT;
+    let stop = CancellationToken::new();
     let service = WorkerLoadsService::new(address, Arc::clone(&board), config, REFRESH, stop);
     (board, service)
 }
 
 async fn watch(service: &WorkerLoadsService) -> Stream {
-    let (model, worker_id) = ("m".to_owned(), "w".to_owned());
+    let model = "m".to_owned();
+    let worker_id = "w".to_owned();
     let requested = pb::WatchLoadsRequest { model, worker_id, ..Default::default() };
     service.watch_loads(let_in(requested)).await.expect("a stream").into_inner()
 }
@@ -84,7 +86,8 @@ async fn a_slow_reader_gets_the_latest_and_no_backlog() {
         advance(MIN_INTERVAL).await;
     }
     // One answer was ready when nobody took it.
-    let (first, second) = (next(&mut stream).await, next(&mut stream).await);
+    let first = next(&mut stream).await;
+    let second = next(&mut stream).await;
     assert!(first.is_empty() || first[0].1 < Some(3), "{first:?}");
     assert_eq!(second.iter().map(|load| load.1).collect::<Vec<_>>(), [Some(199)]);
     assert_eq!(stream.next().now_or_never().map(drop), None);

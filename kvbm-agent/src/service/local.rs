@@ -137,7 +137,8 @@ impl LocalIndexer for LocalIndexerService {
         &self,
         request: Request<pb::LocalDumpRequest>,
     ) -> Result<Response<Self::DumpStream>, Status> {
-        let (principal, quota) = (principal(&request)?, quota(&request));
+        let principal = principal(&request)?;
+        let quota = quota(&request);
         let query = LocalDumpQuery::try_from(request.into_inner()).map_err(refused)?;
         let feed = self.find(&principal, &query.source)?;
         take_query(quota.as_ref(), query.source.address.partition.tenant())?;

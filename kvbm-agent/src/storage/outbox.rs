@@ -127,7 +127,8 @@ impl Iterator for ImageBatches<'_> {
                 blocks.push(block(identity, self.outbox.block_bytes));
             }
         }
-        let (location, ends) = (self.location, self.next == self.image.registrations.len());
+        let location = self.location;
+        let ends = self.next == self.image.registrations.len();
         if ends {
             (self.location, self.next) = (location + 1, 0);
         }

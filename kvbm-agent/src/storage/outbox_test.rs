@@ -20,7 +20,8 @@ fn brief(batches: &[StorageBatch]) -> Vec<(&str, u64)> {
 
 #[test]
 fn each_location_has_numbers_of_its_own() {
-    let (mut outbox, chain) = (outbox(), chain(2));
+    let mut outbox = outbox();
+    let chain = chain(2);
     let event = |change, tier, block: usize| BlockEvent {
         number: 1,
         change,

@@ -164,7 +164,8 @@ proptest! {
         let manager = EventManager::new(queued_max);
         let mut handles: BTreeMap<(usize, usize), RegistrationHandle> = BTreeMap::new();
         let mut waiting = Waiting::new(INTERVAL, events_max);
-        let (mut known, mut now) = (Held::new(), Duration::ZERO);
+        let mut known = Held::new();
+        let mut now = Duration::ZERO;
         let tell = |waiting: &mut Waiting, max| {
             let mut events = Vec::new();
             match manager.read(max, &mut events) {

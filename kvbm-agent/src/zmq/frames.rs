@@ -26,7 +26,9 @@ pub(super) fn end(identity: &Bytes) -> ZmqMessage {
 
 /// Who asks, and from which number on: of `[identity, "", start]`; none of anything else.
 pub(super) fn request(message: &ZmqMessage) -> Option<(Bytes, u64)> {
-    let (identity, empty, start) = (message.get(0)?, message.get(1)?, message.get(2)?);
+    let identity = message.get(0)?;
+    let empty = message.get(1)?;
+    let start = message.get(2)?;
     if message.len() != 3 || !empty.is_empty() {
         return None;
     }
@@ -56,7 +58,8 @@ mod tests {
 
     #[test]
     fn frames_are_as_vllm_sends_them() {
-        let (topic, payload) = (Bytes::from_static(b"kv"), Bytes::from_static(b"batch"));
+        let topic = Bytes::from_static(b"kv");
+        let payload = Bytes::from_static(b"batch");
         let seventh = [0, 0, 0, 0, 0, 0, 1, 7].as_slice();
         let message = live(&topic, 263, payload.clone());
         assert_eq!(frames(&message), [b"kv".as_slice(), seventh, b"batch"]);

@@ -80,7 +80,8 @@ impl ZmqPublisher {
     fn position(&self) -> Position {
         let status = self.feed.status();
         // A replay has what an agent before this one published.
-        let (incarnation, first) = (status.incarnation, status.own_first);
+        let incarnation = status.incarnation;
+        let first = status.own_first;
         self.status
             .send_modify(|status| (status.incarnation, status.published) = (incarnation, None));
         let encoder = Encoder::new(incarnation, self.feed.block_size());

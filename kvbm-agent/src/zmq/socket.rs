@@ -42,11 +42,13 @@ impl ZmqSockets {
     /// # Errors
     /// If the topic is too long, or a port cannot be had.
     pub async fn bind(config: ZmqConfig) -> Result<Self, ZmqConfigError> {
-        let (bytes, limit) = (config.topic.len(), TOPIC_BYTES_MAX);
+        let bytes = config.topic.len();
+        let limit = TOPIC_BYTES_MAX;
         if bytes > limit {
             return Err(ZmqConfigError::Topic { bytes, limit });
         }
-        let (mut live, mut replay) = (PubSocket::new(), RouterSocket::new());
+        let mut live = PubSocket::new();
+        let mut replay = RouterSocket::new();
         let endpoints = ZmqEndpoints {
             live: listen(&mut live, "zmq-listen", config.listen).await?,
             replay: listen(&mut replay, "zmq-replay-listen", config.replay).await?,

@@ -174,7 +174,8 @@ impl Executor {
     /// # Errors
     /// If one cannot be started.
     pub fn start(storage: Arc<dyn Storage>, config: ExecutorConfig) -> io::Result<Self> {
-        let (queue, changed) = (Mutex::default(), Condvar::new());
+        let queue = Mutex::default();
+        let changed = Condvar::new();
         let shared = Arc::new(Shared { storage, queue, changed });
         // From here on, dropping it stops what was started.
         let mut executor = Self { shared, config, threads: Vec::new() };
@@ -198,7 +199,8 @@ impl Executor {
         if queue.is_stopped {
             return Err(Refused::Stopped { jobs });
         }
-        let (waiting_blocks, waiting_bytes) = (queue.waiting.len(), queue.bytes);
+        let waiting_blocks = queue.waiting.len();
+        let waiting_bytes = queue.bytes;
         let bytes = jobs.iter().map(Job::bytes).sum::<usize>();
         let is_too_much = waiting_blocks + jobs.len() > self.config.waiting_blocks_max
             || waiting_bytes.saturating_add(bytes) > self.config.waiting_bytes_max;
@@ -209,7 +211,8 @@ impl Executor {
         let (outcome, outcomes) = mpsc::channel(jobs.len().max(1));
         let cancel = Cancel::new();
         for (index, job) in jobs.into_iter().enumerate() {
-            let (cancel, outcome) = (cancel.clone(), outcome.clone());
+            let cancel = cancel.clone();
+            let outcome = outcome.clone();
             queue.waiting.push_back(Waiting { index, job, cancel, outcome });
         }
         queue.bytes += bytes;

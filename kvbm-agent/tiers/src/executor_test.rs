@@ -75,7 +75,8 @@ impl Storage for Endless {
 
 #[test]
 fn batches_go_in_and_blocks_come_out() {
-    let (memory, tier) = (arena(BYTES, 4), HostStorage::new(arena(BYTES, 4)));
+    let memory = arena(BYTES, 4);
+    let tier = HostStorage::new(arena(BYTES, 4));
     let executor = Executor::start(Arc::new(tier), config(2)).expect("threads");
     let stores = (0..3).map(|slot| Job::Store {
         place: Place::Slot(slot),

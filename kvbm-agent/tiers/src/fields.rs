@@ -28,8 +28,12 @@ impl Reader<'_> {
 
     /// What [`block_fields`] wrote; none if the block cannot be one of at most so many bytes.
     pub(crate) fn block(&mut self, bytes_max: usize) -> Option<Sealed> {
-        let (sequence_hash, parent, local_hash) = (self.u64(), self.u64(), self.u64());
-        let (position, bytes, flags) = (self.u32(), self.u32(), self.u32());
+        let sequence_hash = self.u64();
+        let parent = self.u64();
+        let local_hash = self.u64();
+        let position = self.u32();
+        let bytes = self.u32();
+        let flags = self.u32();
         let checksum = Checksum(self.u64());
         let parent = (flags & HAS_PARENT != 0).then_some(parent);
         let identity = Identity { sequence_hash, parent, local_hash, position };

@@ -8,7 +8,8 @@ const BYTES: usize = 50_001;
 
 #[test]
 fn blocks_come_back_and_damage_is_found() {
-    let (memory, tier) = (arena(BYTES, 2), HostStorage::new(arena(BYTES, 2)));
+    let memory = arena(BYTES, 2);
+    let tier = HostStorage::new(arena(BYTES, 2));
     let cancel = Cancel::new();
     let source = filled(&memory, 0, 5, BYTES);
     let sealed = tier.store(Place::Slot(1), &block(5, BYTES), &source, &cancel).expect("stored");
@@ -27,7 +28,8 @@ fn blocks_come_back_and_damage_is_found() {
 
 #[test]
 fn slots_in_use_and_sizes_that_do_not_fit_are_refused() {
-    let (memory, tier) = (arena(BYTES, 2), HostStorage::new(arena(BYTES, 2)));
+    let memory = arena(BYTES, 2);
+    let tier = HostStorage::new(arena(BYTES, 2));
     let source = filled(&memory, 0, 5, BYTES);
     let store = |block, cancel: &Cancel| tier.store(Place::Slot(1), &block, &source, cancel);
     let reader = tier.arena().read(1).expect("a reader");

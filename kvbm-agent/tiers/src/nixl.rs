@@ -93,7 +93,8 @@ impl NixlStorage {
         let one = SlotLayout { slots: 1, ..layout };
         let memory = SystemAllocator.allocate(one.bytes()?, ALIGNMENT_BYTES)?;
         let lane = Mutex::new(Lane { memory: Arena::new(memory, one)?, agent: None });
-        let (library, claims) = (Library::load(&config.library)?, Claims::new(config.slots));
+        let library = Library::load(&config.library)?;
+        let claims = Claims::new(config.slots);
         let storage = Self { library, file: Arc::new(file), layout, file_bytes, claims, lane };
         let mut lane = storage.lane.lock();
         let agent = storage.agent(&lane.memory)?;

@@ -92,7 +92,8 @@ impl Model {
         random: &mut Random,
         number: u32,
     ) {
-        let (slot, cancel) = (random.below(SLOTS), Cancel::new());
+        let slot = random.below(SLOTS);
+        let cancel = Cancel::new();
         let place = Place::Slot(slot);
         match random.below(5) {
             0 | 1 => {

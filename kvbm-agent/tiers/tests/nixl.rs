@@ -43,7 +43,9 @@ fn block(name: u64, bytes: usize) -> NewBlock {
 fn blocks_go_to_the_file_and_come_back() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("blocks");
-    let (storage, memory, cancel) = (storage(&path), memory(), Cancel::new());
+    let storage = storage(&path);
+    let memory = memory();
+    let cancel = Cancel::new();
     assert_eq!((storage.block_bytes(), storage.slots()), (BYTES, Some(SLOTS)));
     let sealed: Vec<_> = (0..SLOTS)
         .map(|slot| {
@@ -84,7 +86,9 @@ fn blocks_go_to_the_file_and_come_back() {
 fn a_file_that_was_cut_off_is_noticed() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("blocks");
-    let (storage, memory, cancel) = (storage(&path), memory(), Cancel::new());
+    let storage = storage(&path);
+    let memory = memory();
+    let cancel = Cancel::new();
     let source = memory.write(0).expect("a free slot").into_read();
     let store = || storage.store(Place::Slot(3), &block(1, BYTES), &source, &cancel);
     let stored = store().expect("stored");
@@ -111,7 +115,9 @@ fn what_cannot_be_is_refused() {
     let nowhere = config(PathBuf::new(), folder.path().join("none/blocks"), 1);
     assert!(nowhere.contains("none/blocks"), "{nowhere}");
     assert!(config(PathBuf::new(), path.clone(), 0).contains("at least one slot"));
-    let (storage, memory, cancel) = (storage(&path), memory(), Cancel::new());
+    let storage = storage(&path);
+    let memory = memory();
+    let cancel = Cancel::new();
     let source = memory.write(0).expect("a free slot").into_read();
     let store = |place, bytes| storage.store(place, &block(1, bytes), &source, &cancel);
     for bytes in [0, BYTES + 1] {

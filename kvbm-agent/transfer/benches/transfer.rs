@@ -96,7 +96,8 @@ fn fetch(
     owner: SocketAddr,
     blocks: &[BlockIdentity],
 ) -> (Fetched, tokio::time::Instant) {
-    let (fetching, blocks) = (Arc::clone(fetching), blocks.to_vec());
+    let fetching = Arc::clone(fetching);
+    let blocks = blocks.to_vec();
     let task = runtime.spawn(async move {
         let began = tokio::time::Instant::now();
         (fetching.fetch(owner, &blocks).await, began)
@@ -122,10 +123,13 @@ fn measure(memory: Memory, sizes: &Sizes, nixl: Option<&NixlOptions>) {
     let blocks = prompt(1, sizes.blocks as u64);
     let owned = warm(memory, sizes);
     fill(&owned, &blocks);
-    let (described, port) = (description(sizes.block_bytes), (UNTAKEN_TIMEOUT, Guard::default()));
+    let described = description(sizes.block_bytes);
+    let port = (UNTAKEN_TIMEOUT, Guard::default());
     let owner = runtime.block_on(Serving::described(&owned, described, port, nixl));
     let bytes = (sizes.blocks * sizes.block_bytes) as f64;
-    let (mut ratios, mut speeds, mut copies) = (Vec::new(), Vec::new(), Vec::new());
+    let mut ratios = Vec::new();
+    let mut speeds = Vec::new();
+    let mut copies = Vec::new();
     let mut firsts: Vec<Duration> = Vec::new();
     let mut short_speeds = Vec::new();
     for _ in 0..sizes.trials {

@@ -192,7 +192,8 @@ pub struct NamedPin {
 /// The session that a request names.
 pub(super) fn read_session(id: &[u8]) -> Result<SessionId, ConvertError> {
     let id = <[u8; 16]>::try_from(id).map_err(|_other| {
-        let (actual, expected) = (format!("has {} bytes", id.len()), "exactly 16".to_owned());
+        let actual = format!("has {} bytes", id.len());
+        let expected = "exactly 16".to_owned();
         ConvertError::new("session_id", Problem::Mismatch { actual, expected })
     });
     id.map(SessionId)
@@ -207,7 +208,8 @@ pub(super) fn check_filled(field: &str, count: usize, limit: usize) -> Result<()
 
 fn read_priority(priority: u32) -> Result<u8, ConvertError> {
     u8::try_from(priority).map_err(|_large| {
-        let (value, max) = (priority.into(), u8::MAX.into());
+        let value = priority.into();
+        let max = u8::MAX.into();
         ConvertError::new("priority", Problem::OutOfRange { value, min: 0, max })
     })
 }
@@ -279,7 +281,8 @@ impl TryFrom<pb::WriteRequest> for BlockWrite {
 
     fn try_from(request: pb::WriteRequest) -> Result<Self, ConvertError> {
         let session = read_session(&request.session_id)?;
-        let (bytes, limit) = (request.data.len(), BLOCK_WRITE_BYTES_MAX);
+        let bytes = request.data.len();
+        let limit = BLOCK_WRITE_BYTES_MAX;
         if bytes > limit {
             return Err(ConvertError::new("data", Problem::TooLong { bytes, limit }));
         }
@@ -294,9 +297,10 @@ impl TryFrom<pb::BlockIdentity> for BlockKey {
     type Error = ConvertError;
 
     fn try_from(identity: pb::BlockIdentity) -> Result<Self, ConvertError> {
-        let (sequence, local) =
-            (SequenceHash(identity.sequence_hash), LocalHash(identity.local_hash));
-        let (parent, position) = (identity.parent.map(SequenceHash), identity.position);
+        let sequence = SequenceHash(identity.sequence_hash);
+        let local = LocalHash(identity.local_hash);
+        let parent = identity.parent.map(SequenceHash);
+        let position = identity.position;
         check_range("position", position.into(), 0, CHAIN_BLOCKS_MAX as u64 - 1)?;
         let mismatch = |field: &str, actual: String, expected: String| {
             ConvertError::new(field, Problem::Mismatch { actual, expected })
@@ -395,7 +399,8 @@ impl TryFrom<pb::MatchPrefixRequest> for PrefixQuery {
                 Some(LoadQuestion { prefill_tokens_per_second: rate, prefill_wait })
             }
             Some(rate) => {
-                let (actual, expected) = (format!("is {rate}"), "above 0".to_owned());
+                let actual = format!("is {rate}");
+                let expected = "above 0".to_owned();
                 let field = "prefill_tokens_per_second";
                 return Err(ConvertError::new(field, Problem::Mismatch { actual, expected }));
             }

@@ -20,7 +20,8 @@ pub fn read_connector_chunks(
     check_count("connector_chunks", chunks.len(), WORKER_CONNECTOR_CHUNKS_MAX)?;
     let mut read = BTreeMap::new();
     for (index, (medium, blocks)) in chunks.into_iter().enumerate() {
-        let (min, max) = (CONNECTOR_CHUNK_BLOCKS_MIN.into(), CONNECTOR_CHUNK_BLOCKS_MAX.into());
+        let min = CONNECTOR_CHUNK_BLOCKS_MIN.into();
+        let max = CONNECTOR_CHUNK_BLOCKS_MAX.into();
         let checked = check_required_name("medium", &medium)
             .and_then(|()| check_range("blocks", blocks.into(), min, max))
             .and_then(|()| match read.insert(medium.to_ascii_uppercase(), blocks) {

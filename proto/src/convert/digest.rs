@@ -111,7 +111,8 @@ impl From<DigestsPart> for pb::GetDigestsResponse {
             DigestsPart::Tier { rank, tier: at, digest } => {
                 let (buckets, digests) =
                     digest.buckets().map(|(bucket, sum)| (u32::from(bucket), sum)).unzip();
-                let (dp_rank, tier) = (rank, tier(at).into());
+                let dp_rank = rank;
+                let tier = tier(at).into();
                 Part::Digest(pb::TierDigest {
                     dp_rank,
                     tier,
@@ -162,7 +163,8 @@ mod tests {
     #[test]
     fn what_is_wrong_with_digests_is_named() {
         let refused = |buckets: &[u32], tier: i32, expected: &str| {
-            let (buckets, digests) = (buckets.to_vec(), vec![5]);
+            let buckets = buckets.to_vec();
+            let digests = vec![5];
             let digest = pb::TierDigest { dp_rank: 0, tier, blocks: 1, buckets, digests };
             let part = Some(Part::Digest(digest));
             let error = DigestsPart::try_from(pb::GetDigestsResponse { part });

@@ -37,7 +37,8 @@ impl TryFrom<pb::FetchRequest> for PeerFetch {
         let peers = request.peers.iter().enumerate().map(|(index, peer)| {
             let field = || format!("peers[{index}]");
             let target = read_target(peer).map_err(|error| {
-                let (actual, expected) = (error.to_string(), "an address".to_owned());
+                let actual = error.to_string();
+                let expected = "an address".to_owned();
                 ConvertError::new(field(), Problem::Mismatch { actual, expected })
             })?;
             if seen.insert(target.clone()) {

@@ -269,7 +269,8 @@ impl Fields<'_> {
             0 => None,
             count => Some(usize::try_from(count).unwrap_or(usize::MAX)),
         };
-        let (shared, explain) = (self.shared, self.explain);
+        let shared = self.shared;
+        let explain = self.explain;
         let next_tokens = read_next_tokens(&self)?;
         let input = read_input(self)?;
         Ok(FindQuery {

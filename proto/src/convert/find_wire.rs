@@ -57,7 +57,8 @@ impl<'a> Fields<'a> {
         (tag, wire_type): (u32, WireType),
         at: &'a [u8],
     ) -> Result<(), DecodeError> {
-        let (mut rest, context) = (at, DecodeContext::default());
+        let mut rest = at;
+        let context = DecodeContext::default();
         let rest = &mut rest;
         match tag {
             1 => uint64::merge(wire_type, &mut self.request_id, rest, context),

@@ -95,7 +95,8 @@ impl Numbers {
         for _ in 0..self.next() % 3 {
             let all = Reason::ALL.len() as u64;
             let reason = Reason::ALL[usize::try_from(self.next() % all).expect("small")];
-            let (count, since) = (1 + self.next(), Duration::ZERO);
+            let count = 1 + self.next();
+            let since = Duration::ZERO;
             let example = self.text(false).as_str().into();
             reasons.push((StateReason { reason, count, example, since }, self.age()));
         }
@@ -114,12 +115,15 @@ impl Numbers {
             let length = if wanted { 1 + self.next() % 40 } else { 0 };
             (0..length).map(|_| self.next()).collect()
         };
-        let (ids, bytes) = (list(input == 0), list(input == 1));
-        let (local_hashes, sequence_hashes) = (list(input == 2), list(input == 3));
+        let ids = list(input == 0);
+        let bytes = list(input == 1);
+        let local_hashes = list(input == 2);
+        let sequence_hashes = list(input == 3);
         let wide_token_ids = list(input == 4);
         let next_tokens = if self.next().is_multiple_of(2) { local_hashes.len() } else { 0 };
         let next_tokens_le = vec![7; 4 * next_tokens].into();
-        let (tiers, workers) = (self.next() % 4, self.next() % 3);
+        let tiers = self.next() % 4;
+        let workers = self.next() % 3;
         pb::FindMatchesRequest {
             request_id: self.next(),
             model: "model".to_owned(),
@@ -208,7 +212,8 @@ fn written(answer: &impl WriteAnswer) -> Vec<u8> {
 fn answers_are_written_as_their_messages_are() {
     for seed in 0..2_000 {
         let mut numbers = Numbers(seed);
-        let (answer, request_id) = (numbers.answer(), numbers.next());
+        let answer = numbers.answer();
+        let request_id = numbers.next();
         let message = message_of(&answer, request_id);
         let reply = FindReply { request_id, answer };
         assert_eq!(written(&reply), message.encode_to_vec(), "seed {seed}");
@@ -256,7 +261,8 @@ fn assert_same(request: &pb::FindMatchesRequest, read: &FindRequest, what: &str)
                 }
                 QueryTokens::Wide(tokens) => assert_eq!(*tokens, request.wide_token_ids, "{what}"),
             }
-            let (lora_name, cache_salt) = (&*request.lora_name, &*request.cache_salt);
+            let lora_name = &*request.lora_name;
+            let cache_salt = &*request.cache_salt;
             let namespace = crate::hash::Namespace { lora_name, cache_salt };
             assert_eq!(*seed, namespace.seed(), "{what}");
         }
@@ -283,7 +289,8 @@ fn requests_are_read_as_their_messages_are() {
 /// Whatever the bytes are, both readers accept them, or both refuse them with the same text.
 #[test]
 fn broken_messages_are_refused_as_the_decoder_refuses_them() {
-    let (mut refused, mut taken) = (0, 0);
+    let mut refused = 0;
+    let mut taken = 0;
     for seed in 0..4_000 {
         let mut numbers = Numbers(seed);
         let mut bytes = numbers.request().encode_to_vec();

@@ -76,7 +76,8 @@ impl Heartbeat {
     /// A heartbeat that states only the head; the state is exact, as of now.
     #[must_use]
     pub const fn at(head_sequence: Option<u64>) -> Self {
-        let (state, verified_age) = (SourceState::Exact, Duration::ZERO);
+        let state = SourceState::Exact;
+        let verified_age = Duration::ZERO;
         let reasons = Vec::new();
         Self { head_sequence, digest: None, state, verified_age, engine_away: false, reasons }
     }
@@ -126,7 +127,9 @@ pub(super) fn read_reasons(stated: Vec<pb::StateReason>) -> Result<Vec<StateReas
             None => continue,
         };
         example.truncate(example.floor_char_boundary(REASON_EXAMPLE_BYTES_MAX));
-        let (count, example, since) = (count.max(1), example.into(), Duration::ZERO);
+        let count = count.max(1);
+        let example = example.into();
+        let since = Duration::ZERO;
         StateReason::note(&mut reasons, StateReason { reason, count, example, since });
     }
     Ok(reasons)

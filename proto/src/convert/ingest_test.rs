@@ -177,7 +177,8 @@ fn reasons_of_heartbeats_are_read() {
         age_ms: Some(7),
         may_be_high: false,
     };
-    let (known, later) = (Reason::UnreadableEvent as i32, 999);
+    let known = Reason::UnreadableEvent as i32;
+    let later = 999;
     let stated = vec![reason(known, 3, "kind=7"), reason(later, 1, ""), reason(known, 0, "kind=8")];
     let heartbeat = pb::PublishHeartbeat { reasons: stated, ..Default::default() };
     let read = Heartbeat::try_from(heartbeat).expect("a heartbeat");

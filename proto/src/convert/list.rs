@@ -57,7 +57,8 @@ impl TryFrom<pb::ListWorkersRequest> for ListQuery {
 /// The token of the page that begins after a worker.
 #[must_use]
 pub fn page_token(last: &Registration) -> String {
-    let (partition, worker) = (&last.partition, &last.worker);
+    let partition = &last.partition;
+    let worker = &last.worker;
     let names = [partition.model(), partition.tenant(), worker.as_str()];
     let mut token = String::new();
     for byte in names.join(&SEPARATOR.to_string()).bytes() {
@@ -86,7 +87,9 @@ fn read_names(token: &str) -> Option<WorkerAddress> {
     });
     let names = String::from_utf8(bytes.collect::<Option<Vec<u8>>>()?).ok()?;
     let mut names = names.split(SEPARATOR);
-    let (model, tenant, worker) = (names.next()?, names.next()?, names.next()?);
+    let model = names.next()?;
+    let tenant = names.next()?;
+    let worker = names.next()?;
     if names.next().is_some() {
         return None;
     }

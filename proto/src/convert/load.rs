@@ -41,7 +41,8 @@ pub struct LoadsQuery {
 pub fn check_metrics(metrics: &WorkerMetrics) -> Result<(), ConvertError> {
     check_share("gpu_cache_usage_perc", metrics.gpu_cache_usage_perc)?;
     check_share("gpu_prefix_cache_hit_rate", metrics.gpu_prefix_cache_hit_rate)?;
-    let (active, total) = (metrics.request_active_slots, metrics.request_total_slots);
+    let active = metrics.request_active_slots;
+    let total = metrics.request_total_slots;
     check_used("request_active_slots", active, total)?;
     check_used("kv_active_blocks", metrics.kv_active_blocks, metrics.kv_total_blocks)
 }
@@ -49,7 +50,8 @@ pub fn check_metrics(metrics: &WorkerMetrics) -> Result<(), ConvertError> {
 fn check_share(field: &str, share: Option<f64>) -> Result<(), ConvertError> {
     match share {
         Some(share) if !(0.0..=1.0).contains(&share) => {
-            let (actual, expected) = (format!("is {share}"), "0 to 1".to_owned());
+            let actual = format!("is {share}");
+            let expected = "0 to 1".to_owned();
             Err(ConvertError::new(field, Problem::Mismatch { actual, expected }))
         }
         _ => Ok(()),
@@ -122,7 +124,8 @@ impl TryFrom<pb::WatchLoadsRequest> for LoadsQuery {
 
     fn try_from(request: pb::WatchLoadsRequest) -> Result<Self, ConvertError> {
         let interval = request.min_interval_ms.unwrap_or(LOADS_INTERVAL_MS_DEFAULT);
-        let (min, max) = (LOADS_INTERVAL_MS_MIN.into(), LOADS_INTERVAL_MS_MAX.into());
+        let min = LOADS_INTERVAL_MS_MIN.into();
+        let max = LOADS_INTERVAL_MS_MAX.into();
         check_range("min_interval_ms", interval.into(), min, max)?;
         Ok(Self {
             address: read_address(&request.model, &request.tenant, &request.worker_id)?,

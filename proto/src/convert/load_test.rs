@@ -85,7 +85,8 @@ fn what_is_out_of_range_is_named() {
 #[test]
 fn the_interval_of_a_watch_is_bounded() {
     let ask = |min_interval_ms| {
-        let (model, worker_id) = ("m".to_owned(), "w".to_owned());
+        let model = "m".to_owned();
+        let worker_id = "w".to_owned();
         LoadsQuery::try_from(pb::WatchLoadsRequest {
             model,
             worker_id,

@@ -187,7 +187,8 @@ impl TryFrom<pb::GetEventsRequest> for EventsQuery {
 
     fn try_from(request: pb::GetEventsRequest) -> Result<Self, ConvertError> {
         let address = read_address(&request.model, &request.tenant, &request.worker_id)?;
-        let (from, to) = (request.from_sequence, request.to_sequence.unwrap_or(u64::MAX));
+        let from = request.from_sequence;
+        let to = request.to_sequence.unwrap_or(u64::MAX);
         check_range("to_sequence", to, from, u64::MAX)?;
         Ok(Self {
             source: read_source(address, request.source)?,
@@ -199,7 +200,8 @@ impl TryFrom<pb::GetEventsRequest> for EventsQuery {
 
 impl From<EventsQuery> for pb::GetEventsRequest {
     fn from(query: EventsQuery) -> Self {
-        let (address, last) = (query.source.address, *query.range.end());
+        let address = query.source.address;
+        let last = *query.range.end();
         Self {
             model: address.partition.model().to_owned(),
             tenant: address.partition.tenant().to_owned(),
@@ -289,7 +291,8 @@ impl EventsPart {
                 Ok(Self::End { head })
             }
             Some(EventsMessage::TooOld(answer)) => {
-                let (oldest, head) = (answer.oldest_sequence, answer.head_sequence);
+                let oldest = answer.oldest_sequence;
+                let head = answer.head_sequence;
                 check_range("head_sequence", head, oldest, u64::MAX)
                     .map_err(|error| error.within("too_old"))?;
                 Ok(Self::TooOld { oldest, head })

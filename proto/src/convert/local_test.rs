@@ -30,7 +30,8 @@ fn questions_arrive_as_they_were_asked() {
     }
     let some: RankBuckets = [(0, vec![0, 7, 4_095]), (9, vec![3])].into();
     for (incarnation, buckets) in [(None, None), (Some(INCARNATION), Some(some))] {
-        let (source, chunk_records) = (source(), 8_192);
+        let source = source();
+        let chunk_records = 8_192;
         let query = LocalDumpQuery { source, incarnation, chunk_records, buckets };
         let read = LocalDumpQuery::try_from(pb::LocalDumpRequest::from(query.clone()));
         assert_eq!(read, Ok(query));
@@ -62,7 +63,8 @@ fn every_refusal_of_a_question_names_the_field_and_the_fix() {
     );
     check(&|request| request.to_sequence = Some(4), &format!("to_sequence is 4, {required}"));
 
-    let (source, incarnation) = (source(), None);
+    let source = source();
+    let incarnation = None;
     let asked = LocalDumpQuery { source, incarnation, chunk_records: 1, buckets: None };
     let asked = pb::LocalDumpRequest::from(asked);
     let check = |change: &dyn Fn(&mut pb::LocalDumpRequest), expected: &str| {

@@ -104,7 +104,8 @@ mod tests {
         };
         let query = FindRequest::read(&query.encode_to_vec().into()).expect("a message").query;
         let query = query.expect("a valid request");
-        let (mut asked, mut placed) = (Vec::new(), Vec::new());
+        let mut asked = Vec::new();
+        let mut placed = Vec::new();
         let asked = query.input.local_hashes(2, &mut asked).expect("few blocks");
         let placed = placement.input.local_hashes(2, &mut placed).expect("few blocks");
         assert_eq!(asked.map(<[LocalHash]>::len), Some(2));

@@ -32,7 +32,8 @@ pub fn write_owner(wrong: &WrongShard, metadata: &mut MetadataMap) {
 /// The owner of the worker, if the metadata of a refusal names it.
 #[must_use]
 pub fn owner(metadata: &MetadataMap) -> Option<Owner> {
-    let (shard, bucket) = (read(metadata, OWNER)?, read(metadata, BUCKET)?);
+    let shard = read(metadata, OWNER)?;
+    let bucket = read(metadata, BUCKET)?;
     Some(Owner { bucket, shard, version: read(metadata, VERSION)? })
 }
 

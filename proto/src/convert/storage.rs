@@ -144,7 +144,8 @@ fn read_metadata(labels: Vec<pb::Label>) -> Result<BTreeMap<String, String>, Con
         let field = |name: &str| format!("extra_metadata[{index}].{name}");
         check_required(&field("key"), &key, STORAGE_METADATA_KEY_BYTES_MAX)?;
         check_name(&field("key"), &key)?;
-        let (bytes, limit) = (value.len(), STORAGE_METADATA_VALUE_BYTES_MAX);
+        let bytes = value.len();
+        let limit = STORAGE_METADATA_VALUE_BYTES_MAX;
         if bytes > limit {
             return Err(ConvertError::new(field("value"), Problem::TooLong { bytes, limit }));
         }

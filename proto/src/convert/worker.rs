@@ -129,7 +129,8 @@ impl Registration {
             return both("engine", &self.engine, &other.engine);
         }
         for index in 0..self.endpoints.len().max(other.endpoints.len()) {
-            let (mine, theirs) = (self.endpoints.get(index), other.endpoints.get(index));
+            let mine = self.endpoints.get(index);
+            let theirs = other.endpoints.get(index);
             if mine != theirs {
                 return both("endpoints", &OrNone(mine), &OrNone(theirs));
             }
@@ -144,7 +145,8 @@ impl Registration {
             return both("loss_policy", &words(self.loss_policy), &words(other.loss_policy));
         }
         if self.local_indexer != other.local_indexer {
-            let (mine, theirs) = (self.local_indexer.as_ref(), other.local_indexer.as_ref());
+            let mine = self.local_indexer.as_ref();
+            let theirs = other.local_indexer.as_ref();
             return both("local_indexer_endpoint", &OrNone(mine), &OrNone(theirs));
         }
         if self.lease != other.lease {
@@ -158,7 +160,8 @@ impl Registration {
             return both("medium_ttls", &Ttls(&self.medium_ttls), &Ttls(&other.medium_ttls));
         }
         if self.connector_chunks != other.connector_chunks {
-            let (mine, theirs) = (Chunks(&self.connector_chunks), Chunks(&other.connector_chunks));
+            let mine = Chunks(&self.connector_chunks);
+            let theirs = Chunks(&other.connector_chunks);
             return both("connector_chunks", &mine, &theirs);
         }
         if self.pools != other.pools {
@@ -408,7 +411,8 @@ pub fn read_medium_ttls(
     check_count("medium_ttls", ttls.len(), WORKER_MEDIUM_TTLS_MAX)?;
     let mut read = BTreeMap::new();
     for (index, (medium, ttl_ms)) in ttls.into_iter().enumerate() {
-        let (min, max) = (MEDIUM_TTL_MS_MIN.into(), MEDIUM_TTL_MS_MAX.into());
+        let min = MEDIUM_TTL_MS_MIN.into();
+        let max = MEDIUM_TTL_MS_MAX.into();
         let checked = check_required_name("medium", &medium)
             .and_then(|()| check_range("ttl_ms", ttl_ms.into(), min, max))
             .and_then(|()| {

@@ -71,11 +71,14 @@ impl ShardMap {
     /// # Errors
     /// If it does not; the error names the owner.
     pub fn check(&self, place: ShardPlace, worker: &WorkerId) -> Result<(), WrongShard> {
-        let (bucket, asked) = (bucket(worker), place.shard());
+        let bucket = bucket(worker);
+        let asked = place.shard();
         if self.accepts(asked, bucket) {
             return Ok(());
         }
-        let (worker, owner, version) = (worker.clone(), self.owner(bucket), self.version);
+        let worker = worker.clone();
+        let owner = self.owner(bucket);
+        let version = self.version;
         Err(WrongShard { worker, bucket, owner, asked, version })
     }
 
@@ -164,7 +167,8 @@ mod tests {
                 })
                 .collect();
             assert_eq!((sizes.len(), sizes.iter().sum()), (shards as usize, BUCKETS));
-            let (least, most) = (sizes.iter().min(), sizes.iter().max());
+            let least = sizes.iter().min();
+            let most = sizes.iter().max();
             assert!(most.zip(least).is_some_and(|(most, least)| most - least <= 1), "{sizes:?}");
         }
         let map = ShardMap::even(count(3));
@@ -191,10 +195,12 @@ mod tests {
         assert!(moved.clone().moved(17, 3).is_err());
 
         assert_eq!(moved.check_after(&moving), Ok(()));
-        let (found, present) = (1, 2);
+        let found = 1;
+        let present = 2;
         assert_eq!(moving.check_after(&moved), Err(MapError::Stale { found, present }));
         assert!(moved.check_after(&moved).is_err());
-        let (map, expected) = (count(3), count(4));
+        let map = count(3);
+        let expected = count(4);
         let other = MapError::Count { map, expected };
         assert_eq!(moved.check_after(&ShardMap::even(expected)), Err(other));
     }
@@ -203,7 +209,8 @@ mod tests {
     fn a_worker_at_the_wrong_shard_is_sent_to_the_right_one() {
         let map = ShardMap::even(count(3));
         let worker = WorkerId::new("w").expect("a name");
-        let (at, owner) = (bucket(&worker), map.owner(bucket(&worker)));
+        let at = bucket(&worker);
+        let owner = map.owner(bucket(&worker));
         for shard in 0..3 {
             let place = ShardPlace::new(shard, count(3)).expect("a shard");
             let checked = map.check(place, &worker);

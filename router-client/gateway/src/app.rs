@@ -84,11 +84,14 @@ fn start(
         body_bytes: config.body_bytes_max,
         body_timeout: config.body_timeout,
     };
-    let (stop, stop_side) = (CancellationToken::new(), CancellationToken::new());
-    let (guard, side_guard) = (config.process.guard.clone(), config.process.http.guard.clone());
+    let stop = CancellationToken::new();
+    let stop_side = CancellationToken::new();
+    let guard = config.process.guard.clone();
+    let side_guard = config.process.http.guard.clone();
     let gateway = Arc::new(Gateway::new(parts, config, stop.clone()));
     registry.register_collector(Box::new(TokenCounts(Arc::clone(&gateway))));
-    let (of_routing, of_gateway) = (routing.problems(), gateway.problems());
+    let of_routing = routing.problems();
+    let of_gateway = gateway.problems();
     let readiness = Readiness::with_problems(move || {
         let mut problems = of_routing();
         problems.extend(of_gateway());
@@ -96,7 +99,8 @@ fn start(
     });
     let unlisted = readiness.hold("waiting for an index that lists its workers");
 
-    let (mut tasks, mut side) = (Tasks::default(), Tasks::default());
+    let mut tasks = Tasks::default();
+    let mut side = Tasks::default();
     let pages = vec![routing.busy_page()];
     let metrics = Metrics::new(registry);
     let shown = Arc::new(Pages::new(metrics.clone(), readiness.clone(), pages.clone()));

@@ -28,7 +28,9 @@ pub struct ApiError {
 
 impl ApiError {
     fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        let (code, field, retry_after_seconds) = (None, None, None);
+        let code = None;
+        let field = None;
+        let retry_after_seconds = None;
         Self { status, kind, code, field, message: message.into(), retry_after_seconds }
     }
 

@@ -150,7 +150,8 @@ mod tests {
 
     #[test]
     fn prompts_that_are_new_or_have_just_been_served_tell_nothing() {
-        let (mut mismatches, key) = (Mismatches::default(), partition());
+        let mut mismatches = Mismatches::default();
+        let key = partition();
         for number in 0..10_000 {
             mismatches.served(&key, SequenceHash(number), at(number));
             let verdict = mismatches.asked(&key, SequenceHash(number), MISSED, at(number));

@@ -59,7 +59,8 @@ impl PromptTokens {
     /// # Errors
     /// If there are too many, or one is beyond its end, or two overlap: in words that begin with the number of the image.
     pub fn with_images(mut self, mut images: Vec<Image>) -> Result<Self, String> {
-        let (count, limit) = (images.len(), QUERY_MULTIMODAL_ITEMS_MAX);
+        let count = images.len();
+        let limit = QUERY_MULTIMODAL_ITEMS_MAX;
         if count > limit {
             return Err(format!(" has {count} entries, the limit is {limit}"));
         }
@@ -115,10 +116,12 @@ pub(crate) fn read_features(features: &Value) -> Option<Vec<Image>> {
         return Some(Vec::new());
     }
     let lists = |name: &str| features.get(name).and_then(Value::as_object);
-    let (hashes, places) = (lists("mm_hashes")?, lists("mm_placeholders")?);
+    let hashes = lists("mm_hashes")?;
+    let places = lists("mm_placeholders")?;
     let mut images = Vec::new();
     for (kind, hashes) in hashes {
-        let (hashes, places) = (hashes.as_array()?, places.get(kind)?.as_array()?);
+        let hashes = hashes.as_array()?;
+        let places = places.get(kind)?.as_array()?;
         if hashes.len() != places.len() {
             return None;
         }

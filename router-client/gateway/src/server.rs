@@ -125,7 +125,8 @@ pub async fn serve(
         select! {
             () = stop.cancelled() => break,
             socket = accepting.accept() => {
-                let (peer, limited) = (Arc::clone(socket.peer()), gateway.metrics().limited.clone());
+                let peer = Arc::clone(socket.peer());
+                let limited = gateway.metrics().limited.clone();
                 let caller = Caller { guard: guard.clone(), peer, limited };
                 let pages = pages.clone().layer(from_fn_with_state(caller, identify));
                 let service = TowerToHyperService::new(pages);
@@ -240,7 +241,8 @@ async fn read(
     bytes_max: usize,
     counted: &mut TakenShare,
 ) -> Result<Bytes, ApiError> {
-    let (mut kept, mut discarded) = (Vec::new(), 0);
+    let mut kept = Vec::new();
+    let mut discarded = 0;
     while let Some(frame) = body.frame().await {
         let broken = |error| ApiError::malformed(format!("The body cannot be read: {error}"));
         let Ok(data) = frame.map_err(broken)?.into_data() else { continue };

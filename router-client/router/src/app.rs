@@ -58,7 +58,8 @@ fn start(
     let readiness = routing.readiness();
     let unlisted = readiness.hold("waiting for an index that lists its workers");
 
-    let (stop, stop_side) = (CancellationToken::new(), CancellationToken::new());
+    let stop = CancellationToken::new();
+    let stop_side = CancellationToken::new();
     let mut tasks = Tasks::default();
     let service = RouterService::new(
         Arc::clone(&routing.fleet),

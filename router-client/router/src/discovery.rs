@@ -80,7 +80,8 @@ impl Discovery {
         };
         let shards = shards.iter().map(shard).collect::<Result<_, _>>()?;
         let listed = watch::Sender::new(Arc::default());
-        let (problems, held) = (Mutex::default(), Mutex::default());
+        let problems = Mutex::default();
+        let held = Mutex::default();
         Ok(Self { shards, fleet, reports, listed, problems, held })
     }
 
@@ -118,7 +119,8 @@ impl Discovery {
             }
         }
         *self.problems.lock() = problems;
-        let (mut all, mut count) = (Listing::new(), 0);
+        let mut all = Listing::new();
+        let mut count = 0;
         let mut before = std::mem::take(&mut *self.held.lock());
         let mut held = Held::new();
         for shard in &self.shards {

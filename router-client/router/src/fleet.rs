@@ -255,7 +255,8 @@ mod tests {
         let config = RouterConfig::new(NonZeroU32::new(16).expect("not 0"));
         let fleet = Arc::new(Fleet::new(config, PoolsConfig::default(), Index::None));
         let (done, ended) = channel();
-        let (changing, ending) = (Arc::clone(&fleet), done.clone());
+        let changing = Arc::clone(&fleet);
+        let ending = done.clone();
         let stop = Arc::new(AtomicBool::new(false));
         let stopping = Arc::clone(&stop);
         let changes = thread::spawn(move || {

@@ -130,7 +130,8 @@ impl Recorder {
     /// # Errors
     /// If the file cannot be opened.
     pub fn open(path: Option<&Path>) -> io::Result<(Self, Option<RecordWriter>)> {
-        let (counts, began) = (Counts::default(), Instant::now());
+        let counts = Counts::default();
+        let began = Instant::now();
         let Some(path) = path else { return Ok((Self { entries: None, began, counts }, None)) };
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         let bytes = file.metadata()?.len();

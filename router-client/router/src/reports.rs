@@ -70,7 +70,8 @@ impl KvMetricsAggregator {
         let WorkerLoad { address, rank, metrics, age } = load;
         let now = Instant::now();
         let measured = now.checked_sub(age).unwrap_or(now);
-        let (partition, rank) = (address.partition, WorkerKey { worker: address.worker, rank });
+        let partition = address.partition;
+        let rank = WorkerKey { worker: address.worker, rank };
         let mut reports = self.reports.lock();
         if let Some(known) = reports.get_mut(&partition).and_then(|at| at.get_mut(&rank)) {
             if known.measured <= measured {

@@ -114,7 +114,8 @@ impl Routing {
 
     /// What is not well, a line each.
     pub fn problems(&self) -> impl Fn() -> Vec<String> + Send + Sync + use<> {
-        let (discovery, sync) = (Arc::clone(&self.discovery), Arc::clone(&self.sync_status));
+        let discovery = Arc::clone(&self.discovery);
+        let sync = Arc::clone(&self.sync_status);
         move || {
             let mut problems = discovery.problems();
             problems.extend(sync.problem());

@@ -111,7 +111,8 @@ impl Replicas {
 
     /// The best replica that has not been asked.
     fn next(&self, question: &Question, now: Duration) -> Option<usize> {
-        let (statuses, count) = (self.statuses(now), self.all.len());
+        let statuses = self.statuses(now);
+        let count = self.all.len();
         let unasked = (0..count).filter(|at| question.attempts.get(*at) == Some(&Attempt::None));
         let turns = |at: usize| (at + count - self.turn % count) % count;
         unasked.min_by_key(|at| (statuses.get(*at).copied(), turns(*at)))

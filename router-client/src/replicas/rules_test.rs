@@ -238,7 +238,8 @@ fn a_question_after_a_pause_waits_for_probes() {
 #[test]
 fn who_was_not_heard_for_three_rounds_is_unknown() {
     let mut replicas = two();
-    let (all, some) = (Some(knows(9, 0, ms(0))), Some(knows(5, 0, ms(0))));
+    let all = Some(knows(9, 0, ms(0)));
+    let some = Some(knows(5, 0, ms(0)));
     replicas.probes(ms(0)).expect("a round");
     replicas.probed(0, all, ms(0));
     replicas.probed(1, some, ms(0));

@@ -252,7 +252,8 @@ impl World {
     /// moment before, in which others find out after all had been down; or if several hang at once
     /// and what may be asked twice is used up.
     fn check_missing(&self, open: &Open) {
-        let (from, until) = (open.arrived.saturating_sub(FOUND_AGAIN), open.arrived + DEADLINE);
+        let from = open.arrived.saturating_sub(FOUND_AGAIN);
+        let until = open.arrived + DEADLINE;
         let up = |life: &Life| life.is(Mood::Warm, from, until) || life.is(Mood::Cold, from, until);
         let excused = open.unhedged || !self.lives.iter().any(up);
         assert!(excused, "missed at {:?}: {:?}", open.arrived, self.lives);

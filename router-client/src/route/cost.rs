@@ -229,7 +229,8 @@ impl CostConfig {
     #[must_use]
     pub fn prices(&self, input_tokens: u64, block_size: NonZeroU32) -> Prices {
         let block_size = f64::from(block_size.get());
-        let (input_tokens, blocks_per_token) = (input_tokens as f64, block_size.recip());
+        let input_tokens = input_tokens as f64;
+        let blocks_per_token = block_size.recip();
         Prices { config: *self, input_tokens, block_size, blocks_per_token }
     }
 }

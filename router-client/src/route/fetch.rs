@@ -344,7 +344,8 @@ impl FetchPlanner {
         if !self.holders.iter().any(|(_, at)| is_fit(at)) {
             return Err(NoFetch::NoHolder);
         }
-        let (bandwidth, prefill) = (self.bandwidth.per_second, by.prefill.per_second);
+        let bandwidth = self.bandwidth.per_second;
+        let prefill = by.prefill.per_second;
         if bandwidth <= 0.0 || prefill <= 0.0 {
             return Err(NoFetch::UnknownRate);
         }

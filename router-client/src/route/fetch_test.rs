@@ -209,7 +209,8 @@ proptest! {
         let recompute = planner.recompute_blocks(&fetch);
         prop_assert_eq!(own_blocks + fetch.blocks + recompute, query_blocks);
         prop_assert!((1..=PLAN_PEERS_MAX).contains(&fetch.segments().len()));
-        let (mut at, mut seconds) = (own_blocks, 0.0);
+        let mut at = own_blocks;
+        let mut seconds = 0.0;
         for segment in fetch.segments() {
             let from = holders.iter().find(|at| at.candidate == segment.candidate);
             let from = from.expect("a holder");

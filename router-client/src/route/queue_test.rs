@@ -35,7 +35,9 @@ fn states(max_num_batched_tokens: Option<u64>) -> WorkerProfile {
 fn requests_wait_while_all_ranks_are_above() {
     let config = QueueConfig::default();
     assert_eq!(config.threshold, Some(2.0));
-    let (small, large, silent) = (states(Some(100)), states(Some(1_000)), states(None));
+    let small = states(Some(100));
+    let large = states(Some(1_000));
+    let silent = states(None);
     for (loads, expected) in [
         (vec![(201, &small), (2_001, &large)], true),
         (vec![(200, &small), (2_001, &large)], false), // exactly at it is not above

@@ -95,7 +95,10 @@ impl TrustConfig {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share")]
         let part = |blocks: u32| (f64::from(blocks) * share) as u32;
         let TierBlocks { device, host, disk, pool } = reported;
-        let (device, host, disk, pool) = (part(device), part(host), part(disk), part(pool));
+        let device = part(device);
+        let host = part(host);
+        let disk = part(disk);
+        let pool = part(pool);
         let credited = TierBlocks { device, host, disk, pool };
         debug_assert!(credited.total() <= reported.total(), "{credited:?} of {reported:?}");
         credited

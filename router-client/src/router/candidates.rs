@@ -50,7 +50,8 @@ impl Members<'_> {
         let Plans { planner, .. } = self.plans.as_ref().ok_or(NoFetch::NotAsked)?;
         let peer = |at: &Segment| {
             let member = self.members.get(at.candidate)?;
-            let (worker, address) = (member.worker.key.clone(), member.peer()?.clone());
+            let worker = member.worker.key.clone();
+            let address = member.peer()?.clone();
             Some(FetchPeer { worker, address, blocks: at.blocks })
         };
         let peers: Vec<_> = fetch.segments().iter().filter_map(peer).collect();

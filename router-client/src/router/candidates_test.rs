@@ -77,7 +77,8 @@ fn choose(state: &mut State, blocks: u32, overlaps: &Overlaps, hints: &Hints) ->
     let mut question = Question::new(tokens.len() as u64, BLOCK);
     question.constraints = hints.filter.constraints();
     question.mode = hints.mode;
-    let (part, arrived) = (Part::Whole, None);
+    let part = Part::Whole;
+    let arrived = None;
     let pending = Pending { part, question, hints, chain: &chain, arrived };
     state.place(&pending, overlaps, NOW).expect("a worker").1
 }
@@ -173,7 +174,8 @@ proptest! {
     fn plans_that_find_nobody_change_no_decision(
         requests in prop::collection::vec((1_u32..40, 0_u32..40, 0_u32..40, 0_usize..3), 1..30),
     ) {
-        let (mut off, mut on) = (state(None), state(Some(FETCH)));
+        let mut off = state(None);
+        let mut on = state(Some(FETCH));
         for (blocks, a, c, mode) in requests {
             let mut held = overlaps(&[("a", 0, a.min(blocks)), ("c", 0, c.min(blocks))]);
             // The router does plan, but the only holder has blocks of another size.

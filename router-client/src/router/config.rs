@@ -170,11 +170,13 @@ impl Hints {
         self.session.as_deref().map_or(Ok(()), Sessions::check_id)?;
         let ids = self.request_id.as_deref().map(str::len);
         if ids.is_some_and(|bytes| !(1..=REQUEST_ID_BYTES_MAX).contains(&bytes)) {
-            let (setting, problem) = ("request id", "must have 1 to 256 bytes");
+            let setting = "request id";
+            let problem = "must have 1 to 256 bytes";
             return Err(ConfigError { setting, problem });
         }
         let is_good = (0.0..=LATENCY_SENSITIVITY_SECS_MAX).contains(&self.latency_sensitivity_secs);
-        let (setting, problem) = ("latency sensitivity", "must be between 0 and 3600 seconds");
+        let setting = "latency sensitivity";
+        let problem = "must be between 0 and 3600 seconds";
         if is_good { Ok(()) } else { Err(ConfigError { setting, problem }) }
     }
 }

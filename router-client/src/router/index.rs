@@ -159,7 +159,8 @@ impl Overlaps {
         let below_device = below_device(&answer, config, false);
         let Answer { overlaps, missing_shards, restoring, pools, .. } = answer;
         let pool_trust = pool_trust(&pools, &restoring, config);
-        let (mut holding_ranks, mut distrusted_ranks) = (0, 0);
+        let mut holding_ranks = 0;
+        let mut distrusted_ranks = 0;
         let by_rank = overlaps.into_iter().map(|at| {
             let trust = judge(&at, &restoring, config);
             let [device, host, disk] = at.blocks_by_best_tier;
@@ -199,7 +200,8 @@ fn below_device(
     let is_below = |at: &&Overlap| at.host_blocks > 0 || at.disk_blocks > 0;
     let is_trusted = |at: &&Overlap| judge(at, &answer.restoring, config) == Trust::Full;
     let blocks = |at: &Overlap| {
-        let (all, host) = (at.blocks, at.host_blocks.min(at.blocks));
+        let all = at.blocks;
+        let host = at.host_blocks.min(at.blocks);
         let [device, ..] = at.blocks_by_best_tier;
         let elsewhere = device + at.pool_blocks;
         let is_known = is_all || elsewhere == 0 || host == all || at.disk_blocks >= all;

@@ -156,7 +156,8 @@ impl Router {
                     // Whoever waits behind this request sees its load.
                     drop(place);
                     self.shared.record(prompt, &decision.worker);
-                    let (choosing, index_use) = (begin.elapsed(), overlaps.index_use);
+                    let choosing = begin.elapsed();
+                    let index_use = overlaps.index_use;
                     let choice = Choice { decision: *decision, index_use, queued, choosing };
                     return Ok(Reservation::new(Arc::clone(&self.shared), key, choice));
                 }
@@ -195,9 +196,11 @@ impl Router {
         let part = Part::Whole;
         let pending = Pending { question, hints, chain: &chain, part, arrived: None };
         let overlaps = self.overlaps(prompt, &pending.question).await;
-        let (begin, now) = (Instant::now(), self.shared.now());
+        let begin = Instant::now();
+        let now = self.shared.now();
         let decision = self.shared.state().choose(&pending, &overlaps, false, now)?;
-        let (choosing, index_use) = (begin.elapsed(), overlaps.index_use);
+        let choosing = begin.elapsed();
+        let index_use = overlaps.index_use;
         Ok(Choice { decision, index_use, queued: None, choosing })
     }
 
@@ -352,7 +355,8 @@ impl Router {
 
     async fn overlaps(&self, prompt: &HashedPrompt, question: &Question<'_>) -> Overlaps {
         let needs_overlap = self.shared.state().selector().needs_overlap(question);
-        let (index, trust) = (&self.shared.index, &self.shared.config.trust);
+        let index = &self.shared.index;
+        let trust = &self.shared.config.trust;
         match (needs_overlap, self.shared.config.fetch) {
             (true, None) => index.overlaps(prompt, trust).await,
             (true, Some(_)) => index.overlaps_for_fetches(prompt, trust).await,
@@ -367,7 +371,8 @@ impl Router {
     ) -> Result<Question<'a>, ConfigError> {
         let block_size = self.shared.config.active.block_size;
         if prompt.block_size != block_size.get() {
-            let (setting, problem) = ("block size of the prompt", "must be the router's");
+            let setting = "block size of the prompt";
+            let problem = "must be the router's";
             return Err(ConfigError { setting, problem });
         }
         let question = Question {

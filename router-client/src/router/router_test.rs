@@ -233,7 +233,8 @@ async fn requests_wait_while_all_ranks_have_enough_and_leave_one_by_one() {
     let second = router.select_hashed(&hashed(100, 3), &hints).await.expect("a worker");
     assert_ne!(first.worker(), second.worker());
     // Both have 48 tokens to compute now.
-    let (third, fourth) = (hashed(200, 3), hashed(300, 3));
+    let third = hashed(200, 3);
+    let fourth = hashed(300, 3);
     let mut third = Box::pin(router.select_hashed(&third, &hints));
     let mut fourth = Box::pin(router.select_hashed(&fourth, &hints));
     assert!(poll!(&mut third).is_pending() && poll!(&mut fourth).is_pending());
@@ -347,7 +348,9 @@ async fn detached_requests_are_known_by_id_until_their_lease_ends() {
     let prompt = hashed(0, 2);
     let named = |id: &str| Hints { request_id: Some(id.to_owned()), ..Hints::default() };
     let select = |id| {
-        let (router, prompt, hints) = (router.clone(), prompt.clone(), named(id));
+        let router = router.clone();
+        let prompt = prompt.clone();
+        let hints = named(id);
         async move { router.select_hashed(&prompt, &hints).await.map(Reservation::detach) }
     };
     let (id, choice) = select("one").await.expect("a worker");
@@ -416,7 +419,8 @@ async fn a_worker_that_is_almost_done_with_a_prompt_is_chosen() {
 
 #[tokio::test]
 async fn made_ids_are_nobody_elses() {
-    let (one, other) = (router(Mode::Random, Index::None), router(Mode::Random, Index::None));
+    let one = router(Mode::Random, Index::None);
+    let other = router(Mode::Random, Index::None);
     let prompt = hashed(0, 2);
     let mut ids = std::collections::BTreeSet::new();
     for router in [&one, &other, &one] {
@@ -459,7 +463,8 @@ async fn who_was_released_and_finds_the_room_taken_waits_on_at_its_place() {
     let router = queueing(&["a"]);
     let hints = Hints::default();
     let first = router.select_hashed(&hashed(0, 3), &hints).await.expect("a worker");
-    let (second, third) = (hashed(100, 3), hashed(200, 3));
+    let second = hashed(100, 3);
+    let third = hashed(200, 3);
     let mut second = Box::pin(router.select_hashed(&second, &hints));
     let mut third = Box::pin(router.select_hashed(&third, &hints));
     assert!(poll!(&mut second).is_pending() && poll!(&mut third).is_pending());
@@ -469,7 +474,8 @@ async fn who_was_released_and_finds_the_room_taken_waits_on_at_its_place() {
         assert_eq!(router.report_output("unknown", 1), Ok(Update::Unknown));
     }
     drop(first);
-    let (second, third) = (poll!(&mut second), poll!(&mut third));
+    let second = poll!(&mut second);
+    let third = poll!(&mut third);
     assert!(second.is_ready() && third.is_pending(), "one at a time");
 }
 
@@ -481,7 +487,8 @@ async fn a_filter_that_allows_the_same_ranks_does_not_overtake() {
         router.select_hashed(&hashed(0, 3), &hints).await.expect("a worker"),
         router.select_hashed(&hashed(100, 3), &hints).await.expect("a worker"),
     ];
-    let (waiting, late) = (hashed(200, 3), hashed(300, 3));
+    let waiting = hashed(200, 3);
+    let late = hashed(300, 3);
     let mut waiting = Box::pin(router.select_hashed(&waiting, &hints));
     assert!(poll!(&mut waiting).is_pending());
     let nobody = Hints::default().excluding(&worker("nobody").key.worker);

@@ -53,7 +53,9 @@ pub(super) struct Place {
 impl Shared {
     pub(super) fn new(config: RouterConfig, index: Index) -> Result<Self, ConfigError> {
         let state = State::new(&config)?;
-        let (origin, state, recordings) = (Instant::now(), Mutex::new(state), Mutex::default());
+        let origin = Instant::now();
+        let state = Mutex::new(state);
+        let recordings = Mutex::default();
         Ok(Self { index, config, origin, state, recordings })
     }
 
@@ -129,7 +131,9 @@ impl Shared {
             self.state().counts.unrecorded += 1;
             return;
         }
-        let (index, prompt, rank) = (self.index.clone(), prompt.clone(), rank.clone());
+        let index = self.index.clone();
+        let prompt = prompt.clone();
+        let rank = rank.clone();
         recordings.spawn(async move {
             if let Err(error) = index.record(&prompt, &rank, ttl).await {
                 tracing::debug!(%error, worker = %rank, "a placement is not recorded");

@@ -186,7 +186,8 @@ impl State {
         now: Duration,
     ) -> Option<(WorkerKey, u64)> {
         let placed = self.active.placed(key)?;
-        let (rank, expected) = (placed.worker.clone(), placed.cached_tokens);
+        let rank = placed.worker.clone();
+        let expected = placed.cached_tokens;
         // Who put out a token did not fail, unless it is said to have.
         match has_failed.or(placed.is_prefill_completed.then_some(false)) {
             Some(true) => {
@@ -295,7 +296,8 @@ impl State {
         if constraints.is_none() {
             return Lane::default();
         }
-        let (mut hasher, mut is_all) = (DefaultHasher::new(), true);
+        let mut hasher = DefaultHasher::new();
+        let mut is_all = true;
         for (number, member) in self.workers.members().iter().enumerate() {
             let worker = &member.worker;
             if constraints.unmet(&worker.key, &worker.profile).is_none() {
@@ -392,7 +394,8 @@ impl State {
         let Self { workers, active, outliers, sessions, seeds, draws, selector, fetch, .. } = self;
         let window = selector.config().slow_start.window;
         let outliers = Some(&*outliers).filter(|at| at.has_ejected(now));
-        let (shared, held) = (active.shared(chain), workers.holders(&overlaps.by_rank));
+        let shared = active.shared(chain);
+        let held = workers.holders(&overlaps.by_rank);
         let known = overlaps.below_device.as_deref();
         let plans = fetch.zip(bandwidth).zip(known).map(|((config, bandwidth), known)| {
             let credits = &selector.config().cost.credits;
@@ -468,7 +471,8 @@ fn eligible<'a>(
     let busy = &selector.config().busy;
     let ejected_at = now.filter(|now| outliers.has_ejected(*now));
     workers.members().iter().filter_map(move |member| {
-        let (worker, load) = (&member.worker, active.load(member.rank));
+        let worker = &member.worker;
+        let load = active.load(member.rank);
         let is_eligible = constraints.unmet(&worker.key, &worker.profile).is_none()
             && busy.exceeded(&load, &worker.profile).is_none()
             && !ejected_at.is_some_and(|now| outliers.is_ejected(&worker.key.worker, now));

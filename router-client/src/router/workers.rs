@@ -159,7 +159,8 @@ impl Workers {
             let candidate = *self.numbers.get(key)?;
             let member = self.members.get(candidate)?;
             member.peer().filter(|_| !is_ejected(&key.worker))?;
-            let (worker, kind) = (member.number, member.kind?);
+            let worker = member.number;
+            let kind = member.kind?;
             Some(Holder { candidate, worker, blocks: *blocks, kind })
         })
     }

@@ -140,7 +140,8 @@ impl ShardedClient {
         let asked = inner.shards.iter().map(|shard| shard.ask(&request, &inner.clock, until));
         let mut parts = Vec::with_capacity(inner.shards.len());
         let mut missing = Vec::new();
-        let (mut absent, mut lost) = (None, None);
+        let mut absent = None;
+        let mut lost = None;
         for (number, outcome) in (0..).zip(join_all(asked).await) {
             match outcome {
                 Outcome::Answer(answer) => parts.push(answer),

@@ -80,8 +80,10 @@ impl Shard {
         let replicas = replicas.collect::<Result<Vec<_>, _>>()?;
         let seed = seed.wrapping_add(number.into());
         let state = Replicas::new(replicas.len(), hedge.clone(), seed);
-        let (state, probes) = (Arc::new(Mutex::new(state)), Mutex::default());
-        let (deadline, probed) = (client.deadline, watch::Sender::default());
+        let state = Arc::new(Mutex::new(state));
+        let probes = Mutex::default();
+        let deadline = client.deadline;
+        let probed = watch::Sender::default();
         Ok(Self { number, replicas, deadline, state, probes, probed })
     }
 
@@ -135,7 +137,8 @@ impl Shard {
         clock: &Clock,
     ) -> Outcome {
         let mut asked = FuturesUnordered::new();
-        let (mut absent, mut failed) = (Vec::new(), None);
+        let mut absent = Vec::new();
+        let mut failed = None;
         loop {
             let step = lock(&self.state).step(question, clock.elapsed());
             let wait_until = match step {
@@ -202,11 +205,15 @@ impl Shard {
             if round.get(number) != Some(&true) {
                 continue;
             }
-            let (replica, probe) = (replica.clone(), probe.clone());
-            let (state, probed, clock) = (Arc::clone(&self.state), self.probed.clone(), *clock);
+            let replica = replica.clone();
+            let probe = probe.clone();
+            let state = Arc::clone(&self.state);
+            let probed = self.probed.clone();
+            let clock = *clock;
             probes.spawn(async move {
                 let verdict = verdict(replica.query(&probe).await);
-                let (mut replicas, now) = (lock(&state), clock.elapsed());
+                let mut replicas = lock(&state);
+                let now = clock.elapsed();
                 match verdict {
                     Verdict::Answer(answer) => {
                         replicas.probed(number, Some(Freshness::of(&answer.overlaps)), now);

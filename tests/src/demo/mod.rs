@@ -133,7 +133,8 @@ async fn run_passes(args: &Args, len: usize, server: Addresses) -> Result<(bool,
 
 /// Prints how the two policies compare on engines that take time, which the mock engines of the passes do not.
 async fn print_duel(args: &Args) -> Result<()> {
-    let (seed, engines) = (args.seed, args.engines);
+    let seed = args.seed;
+    let engines = args.engines;
     let cache_tokens = args.capacity_blocks * args.block_size;
     let trace = args.trace.clone();
     let duel = spawn_blocking(move || {
@@ -196,7 +197,8 @@ struct Workload {
 impl Workload {
     /// Number of requests. It checks all of them, so that invalid ones are found before the demo starts.
     fn check(args: &Args) -> Result<usize> {
-        let (mut len, mut longest) = (0, 0);
+        let mut len = 0;
+        let mut longest = 0;
         if let Some(path) = &args.trace {
             for entry in Trace::open(path, args.seed)?.take(args.requests.unwrap_or(usize::MAX)) {
                 let entry = entry.with_context(|| format!("read the trace {}", path.display()))?;

@@ -89,7 +89,8 @@ impl Query {
         let least = self.held.iter().map(|(_, held)| *held).min().unwrap_or(0);
         let best = self.held.first().map_or("", |(worker, _)| worker);
         let most = self.held.first().map_or(0, |(_, held)| *held);
-        let (all, few) = (self.held.len(), count(least));
+        let all = self.held.len();
+        let few = count(least);
         format!("{best} holds {most} of them, {few} of {all} workers hold {least}.")
     }
 }

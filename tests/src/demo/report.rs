@@ -221,7 +221,8 @@ impl Report {
             let (received, outcomes): (Vec<_>, Vec<_>) =
                 of_unit.partition(|counter| counter.outcome == "received");
             let sum = |counters: &[&Counter]| counters.iter().map(|c| c.count).sum::<u64>();
-            let (received, outcomes) = (sum(&received), sum(&outcomes));
+            let received = sum(&received);
+            let outcomes = sum(&outcomes);
             let sign = if received == outcomes { "=" } else { "≠" };
             println!("{unit}: received {received} {sign} {outcomes}, the sum of all outcomes");
         }

@@ -19,7 +19,8 @@ pub fn kv_events(events: &[EngineEvent], block_size: usize) -> Vec<KvEvent> {
                 let blocks = names.iter().zip(locals);
                 let blocks =
                     blocks.map(|(&name, local)| StoredBlock { name: BlockName(name), local });
-                let (parent, tier) = (parent.map(BlockName), Tier::Device);
+                let parent = parent.map(BlockName);
+                let tier = Tier::Device;
                 out.push(KvEvent::Stored { parent, tier, blocks: blocks.collect() });
             }
             EngineEvent::Removed { group: MAIN_GROUP, name, .. } => match out.last_mut() {

@@ -164,7 +164,8 @@ impl BlockPool {
     /// If one does not hold.
     pub fn validate(&self) {
         let mut walked = 0;
-        let (mut id, mut previous) = (self.head, NONE);
+        let mut id = self.head;
+        let mut previous = NONE;
         while id != NONE {
             let block = &self.blocks[id as usize];
             assert!(block.free && block.references == 0, "used block {id} in the free list");
@@ -215,7 +216,8 @@ impl BlockPool {
 
     fn unlink_free(&mut self, id: BlockId) {
         let block = &mut self.blocks[id as usize];
-        let (previous, next) = (block.previous, block.next);
+        let previous = block.previous;
+        let next = block.next;
         (block.free, block.previous, block.next) = (false, NONE, NONE);
         match previous {
             NONE => self.head = next,

@@ -174,7 +174,8 @@ impl Publisher {
     /// # Errors
     /// If the socket fails.
     pub async fn publish(&mut self, payload: Vec<u8>) -> ZmqResult<()> {
-        let (sequence, payload) = (self.next_sequence, Bytes::from(payload));
+        let sequence = self.next_sequence;
+        let payload = Bytes::from(payload);
         self.next_sequence += 1;
         lock(&self.buffer).push(sequence, payload.clone(), self.config.buffer_batches);
         if self.drop_left > 0 {

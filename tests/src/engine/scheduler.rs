@@ -271,7 +271,8 @@ impl Scheduler {
         let block_size = self.config.block_size;
         let start = job.computed / block_size;
         job.computed += tokens;
-        let (end, complete) = (job.computed.div_ceil(block_size), job.computed / block_size);
+        let end = job.computed.div_ceil(block_size);
+        let complete = job.computed / block_size;
         for group in 0..job.tables.len() {
             let window_start = match group as u8 {
                 MAIN_GROUP => 0,

@@ -88,7 +88,8 @@ pub(super) fn generate(seed: u64, rng: &mut ScriptRng) -> Script {
             Kind::Stored => pool.stored(&draft, rng),
             Kind::Names => KvEvent::StoredNames { tier: draft.tier(rng), names: pool.names(rng) },
             Kind::Removed => {
-                let (tier, names) = (draft.tier(rng), pool.names(rng));
+                let tier = draft.tier(rng);
+                let names = pool.names(rng);
                 if rng.random_bool(0.2) {
                     KvEvent::Gone { tier, names }
                 } else {

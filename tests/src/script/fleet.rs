@@ -139,7 +139,8 @@ impl Work {
         let prompts = &fleet.prompts[0];
         let prompt = rng.random_range(0..prompts.len());
         let length = prompts[prompt].len();
-        let (first, last) = (rng.random_range(0..length), rng.random_range(0..length));
+        let first = rng.random_range(0..length);
+        let last = rng.random_range(0..length);
         let part = match rng.random_range(0..5) {
             0 | 1 if matches!(kind, Kind::Stored) => 0..length,
             0 => 0..last + 1,

@@ -321,7 +321,9 @@ impl Draft {
         if within(removed) {
             return Kind::Removed;
         }
-        let (clears, pieces, marks) = (within(cleared), within(clear_source), within(suspects));
+        let clears = within(cleared);
+        let pieces = within(clear_source);
+        let marks = within(suspects);
         let moves = within(sources);
         let source = self.source(rng);
         let budget = self.piece(rng);

@@ -313,7 +313,8 @@ impl Args {
         };
         let sync_delay = self.sync_ns;
         let transfer = TransferModel { begin: self.transfer_ns, token: self.transfer_token_ns };
-        let (engines, cost) = (self.engines, self.cost());
+        let engines = self.engines;
+        let cost = self.cost();
         let states_capacity = !self.unstated_capacity;
         Ok(ClusterOptions { engines, engine, cost, sync_delay, transfer, states_capacity })
     }

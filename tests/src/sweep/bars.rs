@@ -45,10 +45,16 @@ pub fn svg(plot: &Bars) -> String {
     );
     for (number, bar) in plot.bars.iter().enumerate() {
         let y = TOP + ROW * number as f64;
-        let (middle, colour) = (y + ROW / 2.0, if number == 0 { "#999999" } else { "#0072b2" });
-        let (end, low, high) = (x(bar.value), x(bar.value - bar.half), x(bar.value + bar.half));
-        let (width, tall, baseline) = (end - LEFT, ROW - 8.0, middle + 4.0);
-        let (name_end, value_start) = (LEFT - 8.0, high + 8.0);
+        let middle = y + ROW / 2.0;
+        let colour = if number == 0 { "#999999" } else { "#0072b2" };
+        let end = x(bar.value);
+        let low = x(bar.value - bar.half);
+        let high = x(bar.value + bar.half);
+        let width = end - LEFT;
+        let tall = ROW - 8.0;
+        let baseline = middle + 4.0;
+        let name_end = LEFT - 8.0;
+        let value_start = high + 8.0;
         // Writing to a string does not fail.
         let _written = writeln!(
             text,

@@ -31,7 +31,8 @@ pub fn find(options: &ClusterOptions, jobs: &[Job]) -> Result<f64> {
         let run = cluster::run(options, jobs, &arrivals, Way::of(Policy::RoundRobin), 0)?;
         anyhow::Ok(is_bounded(&run.served))
     };
-    let (mut low, mut high) = (1.0, 2.0);
+    let mut low = 1.0;
+    let mut high = 2.0;
     while !holds(low)? {
         (low, high) = (low / 2.0, low);
         ensure!(low > 1.0 / FACTOR_MAX, "no rate of arrivals is low enough");

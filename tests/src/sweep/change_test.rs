@@ -12,7 +12,8 @@ fn base() -> Setup {
         step_tokens_max: 8_192,
         running_max: 256,
     };
-    let (sync_delay, transfer) = (0, TransferModel { begin: 0, token: 0 });
+    let sync_delay = 0;
+    let transfer = TransferModel { begin: 0, token: 0 };
     let cost = CostConfig::default();
     let options =
         ClusterOptions { engines: 3, engine, cost, sync_delay, transfer, states_capacity: true };

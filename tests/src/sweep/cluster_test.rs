@@ -23,7 +23,8 @@ fn options() -> ClusterOptions {
         running_max: 256,
     };
     let cost = CostConfig::default();
-    let (sync_delay, transfer) = (SYNC_NANOS, TransferModel::default());
+    let sync_delay = SYNC_NANOS;
+    let transfer = TransferModel::default();
     ClusterOptions { engines: 4, engine, cost, sync_delay, transfer, states_capacity: true }
 }
 
@@ -46,7 +47,8 @@ fn the_oracle_is_not_slower_than_chance() {
             let run = run(&options(), &jobs, &arrivals, Way::of(policy), seed).expect("a run");
             Figures::of(&run).ttft_mean
         };
-        let (oracle, random) = (mean(Policy::Oracle), mean(Policy::Random));
+        let oracle = mean(Policy::Oracle);
+        let random = mean(Policy::Random);
         assert!(oracle <= random, "seed {seed}: {oracle} s, {random} s by chance");
     }
 }
@@ -87,7 +89,9 @@ fn paced_sessions_are_spread() {
             let run = run(&options, &jobs, &arrivals, Way::of(Policy::Kv), seed).expect("a run");
             Figures::of(&run)
         };
-        let (all_at_one, two, eight) = (figures(1), figures(2), figures(8));
+        let all_at_one = figures(1);
+        let two = figures(2);
+        let eight = figures(8);
         for spread in [two, eight] {
             assert!(spread.imbalance <= 1.5, "seed {seed}: {spread:?}");
             assert!(spread.hit_ratio >= 0.98 * all_at_one.hit_ratio, "seed {seed}: {spread:?}");
@@ -106,7 +110,8 @@ fn prefixes_stay_where_they_are_without_stated_capacities() {
         let figures =
             |way| Figures::of(&run(&options, &jobs, &arrivals, way, seed).expect("a run"));
         let kv = Way::of(Policy::Kv);
-        let (stated, unstated) = (figures(kv), figures(Way { is_unstated: true, ..kv }));
+        let stated = figures(kv);
+        let unstated = figures(Way { is_unstated: true, ..kv });
         let in_turn = figures(Way::of(Policy::RoundRobin));
         assert!(unstated.hit_ratio > stated.hit_ratio - 0.02, "{unstated:?}, {stated:?}");
         assert!(unstated.hit_ratio > in_turn.hit_ratio + 0.1, "{unstated:?}, {in_turn:?}");
@@ -129,7 +134,8 @@ fn known_and_true(cluster: &mut Cluster<'_>, job: &Job, now: Nanos) -> (Vec<u32>
 fn an_index_that_hears_at_once_knows_what_engines_hold() {
     let jobs = generated(7, 160, BLOCK);
     let arrivals = faster(&jobs, 2.0);
-    let (mut compared, mut behind) = (0, 0);
+    let mut compared = 0;
+    let mut behind = 0;
     for delay in [0, 1_000_000_000] {
         let mut cluster =
             Cluster::new(&options(), Way { staleness: delay, ..Way::of(Policy::Kv) }, 1)
@@ -160,7 +166,8 @@ fn prompts_computed_elsewhere_are_not_computed_again() {
     cluster.run_until(Nanos::MAX).expect("to the end");
     let by_both: Vec<_> = cluster.placements.iter().map(|at| at.prefill.is_some()).collect();
     assert!(by_both.iter().filter(|is| **is).count() > 100, "{by_both:?}");
-    let (mut of_prefill, mut of_decode) = (0, 0);
+    let mut of_prefill = 0;
+    let mut of_decode = 0;
     for (served, is_by_both) in cluster.served.iter().zip(&by_both) {
         let computed = (served.prompt_tokens - served.hit_tokens) as u64;
         let answer = served.answer_tokens as u64 - 1;
@@ -267,7 +274,9 @@ fn a_lower_tier_is_faster_than_computing_again() {
         let way = Way { staleness: 0, ..Way::of(Policy::Kv) };
         Figures::of(&run(&options, &jobs, &arrivals, way, 1).expect("a run"))
     };
-    let (without, host, disk) = (figures(0, 0), figures(20_000, 0), figures(0, 20_000));
+    let without = figures(0, 0);
+    let host = figures(20_000, 0);
+    let disk = figures(0, 20_000);
     assert!(host.hit_ratio > without.hit_ratio, "{host:?}, {without:?}");
     assert!(host.ttft_mean < without.ttft_mean, "{host:?}, {without:?}");
     assert!(host.ttft_mean < disk.ttft_mean, "{host:?}, {disk:?}");

@@ -49,7 +49,8 @@ impl Duel {
             step_tokens_max: STEP_TOKENS_MAX,
             running_max: RUNNING_REQUESTS_MAX,
         };
-        let (sync_delay, transfer) = (SYNC_NANOS, TransferModel::default());
+        let sync_delay = SYNC_NANOS;
+        let transfer = TransferModel::default();
         let cost = CostConfig::default();
         let options =
             ClusterOptions { engines, engine, cost, sync_delay, transfer, states_capacity: true };
@@ -60,7 +61,8 @@ impl Duel {
             let run = cluster::run(&options, &jobs, &arrivals, Way::of(policy), seed)?;
             anyhow::Ok(Figures::of(&run))
         };
-        let (kv, in_turn) = (figures(Policy::Kv)?, figures(Policy::RoundRobin)?);
+        let kv = figures(Policy::Kv)?;
+        let in_turn = figures(Policy::RoundRobin)?;
         Ok(Self { engines, requests: jobs.len(), kv, in_turn })
     }
 

@@ -112,9 +112,11 @@ fn sketched(sketches: Vec<Sketch>, block_size: usize) -> Vec<Job> {
 
 /// Names of the whole blocks of a text of so many tokens, by the streams that it consists of.
 fn text_names(text: &[(u64, usize)], tokens: usize, block_size: usize) -> Vec<u64> {
-    let (mut parent, mut piece) = (0, 0);
+    let mut parent = 0;
+    let mut piece = 0;
     let name = |block: usize| {
-        let (begin, end) = (block * block_size, (block + 1) * block_size);
+        let begin = block * block_size;
+        let end = (block + 1) * block_size;
         while text.get(piece + 1).is_some_and(|next| next.1 <= begin) {
             piece += 1;
         }
@@ -135,7 +137,8 @@ pub fn generated(seed: u64, count: usize, block_size: usize) -> Vec<Job> {
     let job = |_| {
         let turn = workload.next_turn();
         let request = workload.request(&turn);
-        let (prompt_tokens, answer_tokens) = (request.prompt.len(), request.answer.len().max(1));
+        let prompt_tokens = request.prompt.len();
+        let answer_tokens = request.answer.len().max(1);
         let mut tokens = request.prompt;
         tokens.extend(request.answer.iter().take(answer_tokens - 1));
         Job {

@@ -41,8 +41,10 @@ fn times_of_their_own_are_kept() {
 
 #[test]
 fn texts_share_blocks_up_to_where_they_differ() {
-    let (a, b) = ([(0, 0), (7, 100)], [(0, 0), (8, 100)]);
-    let (a, b) = (text_names(&a, 300, 64), text_names(&b, 310, 64));
+    let a = [(0, 0), (7, 100)];
+    let b = [(0, 0), (8, 100)];
+    let a = text_names(&a, 300, 64);
+    let b = text_names(&b, 310, 64);
     assert_eq!((a.len(), b.len(), a[0]), (4, 4, b[0]));
     assert!(a[1..].iter().all(|name| !b.contains(name)), "{a:?} {b:?}");
     assert_eq!(text_names(&[(0, 0), (7, 128)], 300, 64)[..2], text_names(&[(0, 0)], 300, 64)[..2]);

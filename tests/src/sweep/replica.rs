@@ -217,7 +217,8 @@ impl Pool {
         for engine in engines {
             let key = WorkerKey { worker: worker_id(engine)?, rank: 0 };
             let rank = active.join(&key).context("too many engines")?;
-            let (profile, held) = (profile.clone(), HeldBlocks::default());
+            let profile = profile.clone();
+            let held = HeldBlocks::default();
             members.push(Member { engine, key, rank, profile, held });
         }
         Ok(Self {
@@ -311,7 +312,8 @@ impl Pool {
         let holder = |member: &Member| {
             let TierBlocks { device, host, disk, .. } = *asked.held.get(member.engine)?;
             let blocks = TierBlocks { host: device + host, disk, ..TierBlocks::default() };
-            let (worker, kind) = (member.engine, self.block_kind());
+            let worker = member.engine;
+            let kind = self.block_kind();
             Some(Holder { candidate: member.engine, worker, blocks, kind })
         };
         let holders = self.members.iter().filter_map(holder);

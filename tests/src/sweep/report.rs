@@ -159,7 +159,8 @@ fn verdict(kv: &Cell, cells: &[Cell]) -> String {
     let is_alike =
         |at: &Cell| at.load == kv.load && at.way.prefill_engines == kv.way.prefill_engines;
     let at_load = |policy| cells.iter().find(|at| is_alike(at) && at.way.policy == policy);
-    let (in_turn, oracle) = (at_load(Policy::RoundRobin), at_load(Policy::Oracle));
+    let in_turn = at_load(Policy::RoundRobin);
+    let oracle = at_load(Policy::Oracle);
     if let (Some(in_turn), Some(oracle)) = (in_turn, oracle) {
         let factor = mean(in_turn) / mean(kv);
         let gain = (mean(in_turn) - mean(kv)) / (mean(in_turn) - mean(oracle));

@@ -74,7 +74,8 @@ pub fn run(args: &Args, source: &Source) -> Result<Answers> {
 #[must_use]
 pub fn text(answers: &Answers) -> String {
     let seeds = answers.rows.first().map_or(0, |(_, figures)| figures.len());
-    let (workload, rate) = (&answers.workload, answers.rate);
+    let workload = &answers.workload;
+    let rate = answers.rate;
     let mut text = format!("{workload}: {rate:.2} requests a second, over {seeds} seeds.\n");
     if let Some(recorded) = &answers.recorded {
         text += &format!("{recorded}\n");

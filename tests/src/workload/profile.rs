@@ -35,7 +35,8 @@ impl Profile {
         self.prompt_tokens += request.prompt.len() as u64;
         self.answer_tokens += request.answer.len() as u64;
         self.last_arrival = self.last_arrival.max(request.arrival);
-        let (mut parent, mut reusing) = (0, true);
+        let mut parent = 0;
+        let mut reusing = true;
         for block in request.prompt.chunks(self.block_size) {
             parent = xxh3_64_with_seed(&kvasir_proto::hash::tokens_le(block), parent);
             let known = !self.seen.insert(parent);

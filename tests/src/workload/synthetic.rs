@@ -181,7 +181,8 @@ impl Agents {
     /// A plain request, or the first step of an agent; kinds with long instructions are as many as others.
     fn start(&mut self) -> Sketch {
         let rng = &mut self.rng;
-        let (own, arrival) = (self.next_stream, self.next_start);
+        let own = self.next_stream;
+        let arrival = self.next_start;
         self.next_stream += 1;
         self.next_start += gap(rng);
         let task = TASK.tokens(rng);

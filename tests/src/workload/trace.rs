@@ -199,7 +199,8 @@ impl<R: Read> Trace<R> {
     }
 
     fn request(&self, entry: &Entry) -> Request {
-        let (needed, of_id) = (entry.ids_needed(), entry.id_tokens());
+        let needed = entry.ids_needed();
+        let of_id = entry.id_tokens();
         let mut prompt = Vec::with_capacity(needed * of_id);
         for &id in entry.hash_ids.iter().take(needed) {
             tokens::append(self.seed, id, 0..of_id, &mut prompt);

@@ -50,9 +50,11 @@ pub async fn index(flags: &[&str]) -> Result<(Server, TempDir)> {
 /// A router with [`IDENTITIES`] that queries an index of [`index`], whose folder it shares.
 pub async fn router(index: &Server, folder: &TempDir) -> Result<Server> {
     let target = format!("http://{}", index.addresses.grpc);
-    let (file, token) = (folder.path().join("identities.toml"), folder.path().join("token"));
+    let file = folder.path().join("identities.toml");
+    let token = folder.path().join("token");
     fs::write(&token, "query\n")?;
-    let (file, token) = (file.display().to_string(), token.display().to_string());
+    let file = file.display().to_string();
+    let token = token.display().to_string();
     let flags =
         [["--identities", &file], ["--token-file", &token], ["--indexer", &target]].concat();
     Server::router(&flags).await

@@ -39,7 +39,8 @@ pub async fn start(file: &Path) -> Result<(Server, Server)> {
         };
         indexer.register_worker(request).await?;
     }
-    let (target, file) = (index.addresses.grpc.to_string(), file.display().to_string());
+    let target = index.addresses.grpc.to_string();
+    let file = file.display().to_string();
     let flags = ["--indexer", &target, "--discovery-interval", "100ms", "--identities", &file];
     let gateway = Server::gateway(&flags).await?;
     let at = gateway.addresses.grpc;

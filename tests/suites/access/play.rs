@@ -46,7 +46,8 @@ fn one<T: Copy>(of: &[T], rng: &mut impl Rng) -> T {
 impl Step {
     /// A random step; `number` grows with each.
     pub fn random(number: u64, rng: &mut impl Rng) -> Self {
-        let (worker, model) = (one(WORKERS, rng), one(MODELS, rng));
+        let worker = one(WORKERS, rng);
+        let model = one(MODELS, rng);
         let block_size = one(BLOCK_SIZES, rng);
         let first = rng.random_range(0..3_u64);
         let blocks: Vec<_> = (0..rng.random_range(1..BLOCKS)).map(|at| 100 * first + at).collect();
@@ -75,7 +76,8 @@ impl Step {
     }
 
     async fn call(&self, by: &Callers, tenant: &str) -> Result<String, Status> {
-        let (own, named) = (tenant.to_owned(), str::to_owned);
+        let own = tenant.to_owned();
+        let named = str::to_owned;
         match self.clone() {
             Self::Register { worker, model, block_size, replace } => {
                 let request = pb::RegisterWorkerRequest {
@@ -119,7 +121,8 @@ impl Step {
                     .await
             }
             Self::Dump { worker, model } => {
-                let (worker_id, model) = (named(worker), named(model));
+                let worker_id = named(worker);
+                let model = named(model);
                 let request =
                     pb::DumpWorkerRequest { worker_id, model, tenant: own, ..Default::default() };
                 text::<pb::DumpWorkerResponse>(&by.query, "Indexer/DumpWorker", &request).await
@@ -127,7 +130,8 @@ impl Step {
             Self::List { page_size } => by.list(page_size, tenant).await,
             Self::Stats => by.stats(tenant).await,
             Self::Remove { worker, model } => {
-                let (worker_id, model) = (named(worker), named(model));
+                let worker_id = named(worker);
+                let model = named(model);
                 let request = pb::RemoveWorkerRequest { worker_id, model, tenant: own };
                 text::<pb::RemoveWorkerResponse>(&by.publish, "Indexer/RemoveWorker", &request)
                     .await
@@ -235,7 +239,8 @@ impl Callers {
     }
 
     async fn list(&self, page_size: u32, tenant: &str) -> Result<String, Status> {
-        let (mut listed, mut page_token) = (Vec::new(), String::new());
+        let mut listed = Vec::new();
+        let mut page_token = String::new();
         loop {
             // Of all tenants: others' are not for this caller.
             let request = pb::ListWorkersRequest {

@@ -89,13 +89,15 @@ async fn a_router_limits_who_asks_for_workers() -> Result<()> {
         ..Default::default()
     };
     publisher.call("/kvasir.v1.Indexer/RegisterWorker", &worker).await?;
-    let (file, token) = (folder.path().join("limited.toml"), folder.path().join("token"));
+    let file = folder.path().join("limited.toml");
+    let token = folder.path().join("token");
     let rest = limited("query");
     let free = ("free", "roles = [\"query\"]\ntenants = [\"*\"]");
     fixture::write(&file, &[("limited", &rest), free])?;
     fs::write(&token, "query\n")?;
     let target = format!("http://{}", index.addresses.grpc);
-    let (file, token) = (file.display().to_string(), token.display().to_string());
+    let file = file.display().to_string();
+    let token = token.display().to_string();
     let flags = ["--identities", &file, "--token-file", &token, "--indexer", &target];
     let mut router = Server::router(&flags).await?;
     const SELECT: &str = "/kvasir.v1.Router/SelectWorker";

@@ -31,7 +31,8 @@ async fn identities_come_and_go_without_a_restart() -> Result<()> {
     let (mut index, folder) = fixture::index(&[]).await?;
     let file = folder.path().join("identities.toml");
     let connect = |token| Caller::connect(index.addresses.grpc, Some(token));
-    let (old, new) = (connect("query-a").await?, connect("late").await?);
+    let old = connect("query-a").await?;
+    let new = connect("late").await?;
     until(&old, Code::Ok).await?;
     until(&new, Code::Unauthenticated).await?;
     let late = ("late", "roles = [\"query\"]");

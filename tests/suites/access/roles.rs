@@ -124,9 +124,11 @@ async fn the_index_answers_those_who_have_the_role() -> Result<()> {
 async fn agents_answer_those_who_have_the_role() -> Result<()> {
     let (mut index, folder) = fixture::index(&[]).await?;
     let target = format!("http://{}", index.addresses.grpc);
-    let (file, token) = (folder.path().join("identities.toml"), folder.path().join("token"));
+    let file = folder.path().join("identities.toml");
+    let token = folder.path().join("token");
     std::fs::write(&token, "publish\n")?;
-    let (file, token) = (file.display().to_string(), token.display().to_string());
+    let file = file.display().to_string();
+    let token = token.display().to_string();
     let flags = [
         ["--identities", &file],
         ["--token-file", &token],

@@ -62,8 +62,8 @@ async fn a_tenant_sees_and_moves_only_its_own_requests_at_a_router() -> Result<(
     }
     let mut router = fixture::router(&index, &folder).await?;
     let at = router.addresses.grpc;
-    let (a, b) =
-        (Caller::connect(at, Some("query-a")).await?, Caller::connect(at, Some("query-b")).await?);
+    let a = Caller::connect(at, Some("query-a")).await?;
+    let b = Caller::connect(at, Some("query-b")).await?;
     until_selected(&a, "a").await?;
     until_selected(&b, "b").await?;
     // What is another tenant's is denied as what is not there is.

@@ -23,7 +23,9 @@ const COMPARISONS: u64 = 3;
 fn same_distribution(a: &mut [Duration], b: &mut [Duration]) -> f64 {
     a.sort_unstable();
     b.sort_unstable();
-    let (mut at, mut bt, mut distance) = (0, 0, 0.0_f64);
+    let mut at = 0;
+    let mut bt = 0;
+    let mut distance = 0.0_f64;
     let share = |part: usize, all: usize| part as f64 / all as f64;
     while at < a.len() && bt < b.len() {
         let value = a[at].min(b[bt]);
@@ -31,7 +33,8 @@ fn same_distribution(a: &mut [Duration], b: &mut [Duration]) -> f64 {
         bt += b[bt..].iter().take_while(|time| **time <= value).count();
         distance = distance.max((share(at, a.len()) - share(bt, b.len())).abs());
     }
-    let (n, m) = (a.len() as f64, b.len() as f64);
+    let n = a.len() as f64;
+    let m = b.len() as f64;
     let lambda = distance * (n * m / (n + m)).sqrt();
     if lambda < 0.2 {
         return 1.0;
@@ -44,7 +47,8 @@ fn same_distribution(a: &mut [Duration], b: &mut [Duration]) -> f64 {
 }
 
 fn query(tenant: &str) -> pb::FindMatchesRequest {
-    let (model, tenant) = ("m1".to_owned(), tenant.to_owned());
+    let model = "m1".to_owned();
+    let tenant = tenant.to_owned();
     pb::FindMatchesRequest { model, tenant, local_hashes: (0..64).collect(), ..Default::default() }
 }
 
@@ -101,7 +105,9 @@ fn the_comparison_tells_what_differs_from_what_does_not() {
             (0..QUERIES / 2).map(|_| Duration::from_nanos(from + rng.random_range(0..100_000)));
         times.collect()
     };
-    let (mut a, mut b, mut later) = (sample(200_000), sample(200_000), sample(204_000));
+    let mut a = sample(200_000);
+    let mut b = sample(200_000);
+    let mut later = sample(204_000);
     assert!(same_distribution(&mut a, &mut b) > P_MIN);
     // Four hundredths of the spread are enough.
     assert!(same_distribution(&mut a, &mut later) < P_MIN);

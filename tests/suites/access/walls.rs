@@ -19,8 +19,8 @@ const STEPS: u64 = 250;
 async fn callers(server: &Server, tokens: Option<[&str; 2]>) -> Result<Callers> {
     let address = server.addresses.grpc;
     let [query, publish] = tokens.map_or([None; 2], |tokens| tokens.map(Some));
-    let (query, publish) =
-        (Caller::connect(address, query).await?, Caller::connect(address, publish).await?);
+    let query = Caller::connect(address, query).await?;
+    let publish = Caller::connect(address, publish).await?;
     Ok(Callers { query, publish })
 }
 
@@ -57,7 +57,9 @@ async fn two_tenants_of_one_server_see_what_they_would_see_on_two_servers() -> R
 
 /// Every call that names a tenant, for one tenant.
 fn calls_of(tenant: &str) -> Vec<(&'static str, &'static str, Vec<u8>)> {
-    let (own, model, worker_id) = (tenant.to_owned(), "m1".to_owned(), "w0".to_owned());
+    let own = tenant.to_owned();
+    let model = "m1".to_owned();
+    let worker_id = "w0".to_owned();
     let find = pb::FindMatchesRequest {
         model: model.clone(),
         tenant: own.clone(),
@@ -143,7 +145,8 @@ async fn another_tenants_worker_is_denied_like_one_that_is_not_there() -> Result
         step.play(&owner, "b").await?;
     }
     let caller = Caller::connect(index.addresses.grpc, None).await?;
-    let (there, nowhere) = (calls_of("b"), calls_of("c"));
+    let there = calls_of("b");
+    let nowhere = calls_of("c");
     for ((token, path, of_b), (_, _, of_c)) in there.iter().zip(&nowhere) {
         let caller = caller.authorized(&format!("Bearer {token}"));
         let (code, text) = outcome(&caller, path, of_b).await?;
@@ -233,7 +236,8 @@ async fn what_concerns_all_tenants_needs_an_admin_of_all() -> Result<()> {
             Ok::<_, anyhow::Error>(pb::GetStatsResponse::decode(answers[0].clone())?)
         }
     };
-    let (own, all) = (stats("admin-a").await?, stats("query").await?);
+    let own = stats("admin-a").await?;
+    let all = stats("query").await?;
     ensure!(
         own.counters.is_empty() && own.checkpoints.is_none() && own.index_bytes == 0,
         "{own:?}"

@@ -28,7 +28,9 @@ async fn an_uplink_and_queries_go_on_over_connections_that_are_replaced() {
     let client = IndexerClient::connect(&url(server.addresses.grpc), client).expect("a URL");
     let tokens: Vec<u32> = (0..64).collect();
     let partition = PartitionKey::new("m", "").expect("a name");
-    let (mut engine, mut last, mut asked) = (Engine::new(1), 0, 0);
+    let mut engine = Engine::new(1);
+    let mut last = 0;
+    let mut asked = 0;
     let mut pace = interval(Duration::from_millis(10));
     let until = Instant::now() + RUN;
     while Instant::now() < until {

@@ -104,8 +104,10 @@ async fn what_differs_is_found_in_one_round_and_only_that_is_pulled() {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     // One question at a time is enough.
     let server = Server::start_with(any, any, &["--dump-concurrency", "1"]).await;
-    let (server, mut tasks) = (server.expect("a server"), JoinSet::new());
-    let (mut stored, mut corrupted) = (0, 0);
+    let server = server.expect("a server");
+    let mut tasks = JoinSet::new();
+    let mut stored = 0;
+    let mut corrupted = 0;
     let change = move |batch: &mut pb::PublishBatch| corrupt(batch, &mut stored, &mut corrupted);
     // Not before all is there: else there is one round for each part.
     let beats = Arc::new(AtomicBool::new(false));
@@ -149,7 +151,8 @@ async fn what_differs_is_found_in_one_round_and_only_that_is_pulled() {
 async fn dumped(agent: SocketAddr) -> u64 {
     let mut client = LocalIndexerClient::connect(url(agent)).await.expect("it listens");
     let source = LocalSource { address: address(), name: crate::harness::SOURCE.to_owned() };
-    let (incarnation, buckets) = (Some(INCARNATION), None);
+    let incarnation = Some(INCARNATION);
+    let buckets = None;
     let query = LocalDumpQuery { source, incarnation, chunk_records: 2_048, buckets };
     let request = pb::LocalDumpRequest::from(query);
     let mut parts = client.dump(request).await.expect("a dump").into_inner();
@@ -167,7 +170,8 @@ async fn dumped(agent: SocketAddr) -> u64 {
 async fn an_index_is_repaired_under_load() {
     const SEED: u64 = 5;
     println!("seed {SEED}");
-    let (server, mut tasks) = (Server::start_anywhere().await.expect("a server"), JoinSet::new());
+    let server = Server::start_anywhere().await.expect("a server");
+    let mut tasks = JoinSet::new();
     let mut random = ChaCha8Rng::seed_from_u64(SEED);
     let lose = move |batch: &mut pb::PublishBatch| {
         for event in &mut batch.events {
@@ -193,7 +197,8 @@ async fn an_index_is_repaired_under_load() {
         delivered(&agent, last).await;
         let same = audits(&server, "same").await;
         audited(&server, "same", same + 1.0).await;
-        let (held, truth) = (indexed(&server).await, engine.truth());
+        let held = indexed(&server).await;
+        let truth = engine.truth();
         // How often it is held is not compared.
         assert!(held.keys().eq(truth.keys()), "round {round}");
     }

@@ -95,12 +95,14 @@ async fn an_agent_that_is_killed_goes_on_where_its_engine_lived_on() -> Result<(
         println!("seed {seed}");
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let folder = tempfile::tempdir()?;
-        let (engine, mut index) = (engine().await, Server::start_anywhere().await?);
+        let engine = engine().await;
+        let mut index = Server::start_anywhere().await?;
         let mut killed = agent(anywhere(), &engine, &index, folder.path()).await?;
         assert!(verdict(&killed, "first").await?);
         load(&engine, &mut random, REQUESTS).await;
         equal(&index, &engine).await?;
-        let (first, before) = (life(&index).await?, dumped(&index).await?);
+        let first = life(&index).await?;
+        let before = dumped(&index).await?;
         for round in 0..ROUNDS {
             let mut during = ChaCha8Rng::from_rng(&mut random);
             let pause = Duration::from_millis(random.random_range(0..60));
@@ -148,7 +150,8 @@ async fn the_main_group_is_on_disk_in_every_incarnation_of_the_engine() -> Resul
     let mut random = ChaCha8Rng::seed_from_u64(SEED);
     let folder = tempfile::tempdir()?;
     let config = EngineConfig { sliding_window: Some(64), window_first: true, ..engine_config() };
-    let (engine, mut index) = (MockEngine::start(config).await?, Server::start_anywhere().await?);
+    let engine = MockEngine::start(config).await?;
+    let mut index = Server::start_anywhere().await?;
     let mut agent = agent(anywhere(), &engine, &index, folder.path()).await?;
     for _ in 0..2 {
         load(&engine, &mut random, REQUESTS).await;
@@ -172,7 +175,8 @@ async fn a_new_incarnation_begins_where_the_engine_is_another() -> Result<()> {
     println!("seed 5");
     let mut random = ChaCha8Rng::seed_from_u64(5);
     let folder = tempfile::tempdir()?;
-    let (engine, mut index) = (engine().await, Server::start_anywhere().await?);
+    let engine = engine().await;
+    let mut index = Server::start_anywhere().await?;
     let mut killed = agent(anywhere(), &engine, &index, folder.path()).await?;
     load(&engine, &mut random, REQUESTS).await;
     equal(&index, &engine).await?;
@@ -208,8 +212,10 @@ async fn a_new_incarnation_begins_where_the_engine_is_another() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_publisher_goes_on_where_the_agents_disk_says() -> Result<()> {
     println!("seed 6");
-    let (folder, mut index) = (tempfile::tempdir()?, Server::start_anywhere().await?);
-    let (block_size, indexers) = (crate::engine::BLOCK_SIZE.to_string(), url(index.addresses.grpc));
+    let folder = tempfile::tempdir()?;
+    let mut index = Server::start_anywhere().await?;
+    let block_size = crate::engine::BLOCK_SIZE.to_string();
+    let indexers = url(index.addresses.grpc);
     let folder = folder.path().to_str().context("a folder with a name")?;
     let flags = [
         "--worker-id",

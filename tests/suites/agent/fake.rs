@@ -150,7 +150,8 @@ impl EventIngest for Index {
         request: Request<Streaming<pb::PublishEventsRequest>>,
     ) -> Result<Response<Self::PublishEventsStream>, Status> {
         let index = self.clone();
-        let (mut others, mut batches) = (0, 0);
+        let mut others = 0;
+        let mut batches = 0;
         let answers = request.into_inner().enumerate().map(move |(at, request)| {
             // Heartbeats come when they like.
             let is_heartbeat = matches!(

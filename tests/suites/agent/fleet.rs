@@ -90,7 +90,8 @@ impl Fleet {
         let mut index_flags = broker_flags.clone();
         let mut played = Vec::new();
         for number in 0..ENGINES {
-            let (live, replay) = (free()?.to_string(), free()?.to_string());
+            let live = free()?.to_string();
+            let replay = free()?.to_string();
             if transport == Transport::Zmq {
                 let worker = format!(
                     "id=w-{number},model={MODEL},block-size={},engine=custom,copy-mode=counted,\

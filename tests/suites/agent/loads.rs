@@ -55,7 +55,8 @@ async fn next(loads: &mut Streaming<pb::WatchLoadsResponse>) -> Vec<pb::WorkerLo
 
 /// The load of a rank that was just heard of, without its age.
 fn load(dp_rank: u32) -> pb::WorkerLoad {
-    let (model, worker_id) = (MODEL.to_owned(), WORKER.to_owned());
+    let model = MODEL.to_owned();
+    let worker_id = WORKER.to_owned();
     pb::WorkerLoad { model, worker_id, dp_rank, ..Default::default() }
 }
 

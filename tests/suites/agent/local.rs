@@ -82,7 +82,8 @@ fn dump_query(chunk_records: usize) -> LocalDumpQuery {
 async fn dump(client: &mut Client, chunk_records: usize) -> Result<(Copies, LocalDumpEnd), Status> {
     let query = pb::LocalDumpRequest::from(dump_query(chunk_records));
     let mut stream = client.dump(query).await?.into_inner();
-    let (mut copies, mut received) = (Copies::new(), 0);
+    let mut copies = Copies::new();
+    let mut received = 0;
     while let Some(part) = stream.message().await? {
         match LocalDumpPart::try_from(part).expect("a valid message") {
             LocalDumpPart::Chunk { rank, records } => {
@@ -227,7 +228,8 @@ async fn dumps_under_load_and_the_batches_after_them_are_the_truth() {
             tokio::task::yield_now().await;
         }
     };
-    let (second, third) = (client(&agent).await, client(&agent).await);
+    let second = client(&agent).await;
+    let third = client(&agent).await;
     let replicas = [replica(first), replica(second), replica(third)];
     let all = async { tokio::join!(load, futures::future::join_all(replicas)).1 };
     let all = timeout(PATIENCE, all).await.expect("dumps end under load");

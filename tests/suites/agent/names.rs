@@ -71,8 +71,8 @@ impl Engine {
     /// Flags of an agent that follows the engine, for one index.
     pub fn agent(&self, server: &Server) -> Vec<String> {
         let Endpoints { live, replay } = self.0.endpoints();
-        let (source, indexers) =
-            (format!("endpoint={live},replay={replay}"), url(server.addresses.grpc));
+        let source = format!("endpoint={live},replay={replay}");
+        let indexers = url(server.addresses.grpc);
         let size = BLOCK.to_string();
         [
             "--worker-id",
@@ -180,7 +180,8 @@ async fn checkpoint(server: &Server) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_salted_prompt_goes_on_after_a_restart_of_the_index() -> Result<()> {
-    let (folder, mut engine) = (tempfile::tempdir()?, Engine::start().await?);
+    let folder = tempfile::tempdir()?;
+    let mut engine = Engine::start().await?;
     let mut server = keeping(folder.path(), &engine).await?;
     first_turn(&mut engine, &server).await?;
     checkpoint(&server).await?;
@@ -221,7 +222,8 @@ async fn a_salted_prompt_goes_on_in_a_copy() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_salted_prompt_goes_on_after_a_restart_of_the_agent() -> Result<()> {
-    let (folder, mut engine) = (tempfile::tempdir()?, Engine::start().await?);
+    let folder = tempfile::tempdir()?;
+    let mut engine = Engine::start().await?;
     let mut server = Server::start_anywhere().await?;
     let folder = folder.path().to_str().context("a path in UTF-8")?;
     let own = engine.agent(&server);

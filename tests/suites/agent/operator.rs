@@ -62,7 +62,8 @@ async fn complaint(agent: &Server, begins: &str, is_there: bool) -> Result<u16> 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_index_that_is_away_is_told_of_with_its_cause_until_it_is_back() -> Result<()> {
     let mut index = Server::start_anywhere().await?;
-    let (addresses, endpoint) = (index.addresses, url(index.addresses.grpc));
+    let addresses = index.addresses;
+    let endpoint = url(index.addresses.grpc);
     index.kill().await;
     let source = format!("endpoint={NOBODY}");
     let mut agent = agent(&endpoint, &["--source", &source]).await?;

@@ -56,7 +56,8 @@ async fn uplink(agent: &Agent, wanted: impl FnMut(&UplinkStatus) -> bool) -> Upl
 #[tokio::test]
 async fn who_speaks_for_a_worker_keeps_its_place() {
     let mut index = Server::start_anywhere().await.expect("a server");
-    let (first, mut engine) = (start(registering(&index)).await, Engine::new(1));
+    let first = start(registering(&index)).await;
+    let mut engine = Engine::new(1);
     let last = publish(&first, &mut engine, 20);
     delivered(&first, last).await;
     let second = start(AgentConfig { deregister: true, ..registering(&index) }).await;
@@ -142,7 +143,8 @@ fn verdict(agent: &Agent) -> Verdict {
 /// same, and the index fetches what it dropped.
 #[tokio::test]
 async fn an_agent_that_waits_too_long_for_its_engine_loses_its_worker_and_nothing_else() {
-    let (mut index, folder) = (Server::start_anywhere().await.expect("a server"), folder());
+    let mut index = Server::start_anywhere().await.expect("a server");
+    let folder = folder();
     let agent = back(&index, folder.path(), PATIENCE, Vec::new()).await;
     let life = agent.status().incarnation;
     let mut client = client::connect(index.addresses.grpc).await.expect("it listens");
@@ -167,7 +169,8 @@ async fn an_agent_that_waits_too_long_for_its_engine_loses_its_worker_and_nothin
 /// nothing is acknowledged meanwhile that would not be taken.
 #[tokio::test]
 async fn a_rank_that_is_kept_for_another_is_waited_for() {
-    let (mut index, folder) = (Server::start_anywhere().await.expect("a server"), folder());
+    let mut index = Server::start_anywhere().await.expect("a server");
+    let folder = folder();
     let agent = back(&index, folder.path(), LEASE, Vec::new()).await;
     let mut refusals = Vec::new();
     let told = async {
@@ -195,7 +198,8 @@ async fn a_rank_that_is_kept_for_another_is_waited_for() {
 /// The same of an engine that is relayed: what it says meanwhile is not lost.
 #[tokio::test]
 async fn a_relay_waits_for_a_rank_that_is_kept() {
-    let (mut index, folder) = (Server::start_anywhere().await.expect("a server"), folder());
+    let mut index = Server::start_anywhere().await.expect("a server");
+    let folder = folder();
     let engine = engine().await;
     let relay = RelayConfig { copy_mode: CopyMode::Set, ..relay(&engine) };
     let agent = back(&index, folder.path(), LEASE, vec![relay]).await;

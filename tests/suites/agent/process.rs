@@ -30,7 +30,8 @@ pub async fn agent_at(
     flags: &[&str],
 ) -> Result<Server> {
     let source = format!("endpoint={},replay={}", engine.endpoint(), engine.replay_endpoint());
-    let (block_size, indexers) = (crate::engine::BLOCK_SIZE.to_string(), url(index));
+    let block_size = crate::engine::BLOCK_SIZE.to_string();
+    let indexers = url(index);
     let few = [
         "--worker-id",
         WORKER,
@@ -87,7 +88,8 @@ async fn registered(
 async fn an_agent_beside_its_engine_tells_an_index_whatever_is_killed() -> Result<()> {
     println!("seed {SEED}");
     let mut random = ChaCha8Rng::seed_from_u64(SEED);
-    let (engine, mut server) = (engine().await, Server::start_anywhere().await?);
+    let engine = engine().await;
+    let mut server = Server::start_anywhere().await?;
     let mut first = agent(&engine, server.addresses.grpc).await?;
     load(&engine, &mut random, REQUESTS).await;
     equal(&server, &engine).await?;

@@ -100,7 +100,8 @@ async fn whatever_is_killed_the_index_holds_what_the_engine_holds() {
         println!("seed {seed}");
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let (engine, mut server) = (engine().await, harness::server(any, any).await);
+        let engine = engine().await;
+        let mut server = harness::server(any, any).await;
         // Said before anybody listens.
         load(&engine, &mut random, REQUESTS).await;
         let mut agent = start(relaying(&engine, &server, INCARNATION)).await;
@@ -151,7 +152,8 @@ async fn an_index_trusts_an_agent_as_far_as_it_trusts_its_engine() {
     println!("seed {SEED}");
     let mut random = ChaCha8Rng::seed_from_u64(SEED);
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let (engine, server) = (engine().await, harness::server(any, any).await);
+    let engine = engine().await;
+    let server = harness::server(any, any).await;
     let agent = start(relaying(&engine, &server, INCARNATION)).await;
     load(&engine, &mut random, REQUESTS).await;
     settled(&agent, &engine).await;
@@ -210,7 +212,8 @@ async fn the_ranks_of_an_engine_are_relayed_side_by_side() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_engine_that_does_not_come_back_holds_nothing() {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let (engine, mut server) = (engine().await, harness::server(any, any).await);
+    let engine = engine().await;
+    let mut server = harness::server(any, any).await;
     let mut config = relaying(&engine, &server, INCARNATION);
     config.sources.relays[0].worker_timeout = Duration::from_millis(100);
     let agent = start(config).await;
@@ -241,7 +244,8 @@ fn chains(tokens: &[u32], tier: usize) -> BTreeSet<Chain> {
 async fn sources_that_are_consolidated_are_held_as_long_as_one_of_them_is() {
     const DIRECT: &str = "engine itself";
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let (engine, mut server) = (engine().await, harness::server(any, any).await);
+    let engine = engine().await;
+    let mut server = harness::server(any, any).await;
     let mut indexer = client::connect(server.addresses.grpc).await.expect("a server");
     let itself = (MODEL, DIRECT);
     client::register_engine(&mut indexer, itself, BLOCK_SIZE, &engine).await.expect("a worker");
@@ -252,7 +256,8 @@ async fn sources_that_are_consolidated_are_held_as_long_as_one_of_them_is() {
     let manager = KvEventPublisher::open(agent.hub(), "manager", CopyMode::Set, 0);
     let manager = manager.expect("a second source");
 
-    let (shared, own) = (prompt_tokens(0), prompt_tokens(77));
+    let shared = prompt_tokens(0);
+    let own = prompt_tokens(77);
     let names: Vec<BlockName> =
         (0..shared.len() / BLOCK_SIZE).map(|at| BlockName(at as u64)).collect();
     let store = |tokens: &[u32], tier| {

@@ -47,7 +47,8 @@ pub async fn tamper(
 ) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
-    let (change, streams) = (Arc::new(Mutex::new(change)), Arc::default());
+    let change = Arc::new(Mutex::new(change));
+    let streams = Arc::default();
     let service = EventIngestServer::new(Tamper { index, change, beats, streams });
     tasks.spawn(async move {
         let server = Server::builder().add_service(service);
@@ -66,7 +67,8 @@ impl EventIngest for Tamper {
     ) -> Result<Response<Self::PublishEventsStream>, Status> {
         let unreachable = |error: tonic::transport::Error| Status::unavailable(error.to_string());
         let client = EventIngestClient::connect(self.index.clone()).await.map_err(unreachable)?;
-        let (change, beats) = (Arc::clone(&self.change), Arc::clone(&self.beats));
+        let change = Arc::clone(&self.change);
+        let beats = Arc::clone(&self.beats);
         let mut incoming = request.into_inner();
         let (outgoing, requests) = mpsc::channel(1);
         self.streams.lock().unwrap_or_else(PoisonError::into_inner).spawn(async move {

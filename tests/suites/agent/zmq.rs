@@ -144,7 +144,8 @@ impl Reader {
     /// Connects, and publishes until the subscription has arrived; returns the number of the first batch heard.
     async fn join(agent: &Agent, topic: &str) -> (Self, u64) {
         let at = endpoints(agent);
-        let (mut live, mut replay) = (SubSocket::new(), DealerSocket::new());
+        let mut live = SubSocket::new();
+        let mut replay = DealerSocket::new();
         live.connect(&tcp(at.live)).await.expect("a publisher");
         live.subscribe(topic).await.expect("a publisher");
         replay.connect(&tcp(at.replay)).await.expect("a replay socket");

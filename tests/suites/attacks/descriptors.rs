@@ -58,7 +58,8 @@ async fn endpoints_leave_open_files_to_clients() -> Result<()> {
         ensure!(refused.message().contains("(ulimit -n"), "{refused}");
     }
     // What a worker had is free again as soon as it is removed.
-    let (worker_id, model) = ("w-0".to_owned(), "m".to_owned());
+    let worker_id = "w-0".to_owned();
+    let model = "m".to_owned();
     let request = pb::RemoveWorkerRequest { worker_id, model, tenant: String::new() };
     indexer.remove_worker(request).await?;
     indexer.register_worker(worker(WORKERS)).await.context("there is room again")?;
@@ -75,7 +76,8 @@ const CONNECTIONS: usize = 100;
 #[tokio::test]
 async fn without_open_files_connections_are_closed_instead_of_waiting() -> Result<()> {
     let mut server = Server::start_with_open_files(FEW_OPEN_FILES, &[]).await?;
-    let (grpc, http) = (server.addresses.grpc, server.addresses.http);
+    let grpc = server.addresses.grpc;
+    let http = server.addresses.http;
     let mut held = Vec::new();
     for address in [[grpc; CONNECTIONS], [http; CONNECTIONS]].concat() {
         held.push(TcpStream::connect(address).await?);

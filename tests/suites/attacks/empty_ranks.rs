@@ -59,7 +59,8 @@ async fn ranks_beyond_the_byte_budget_are_refused_and_their_worker_is_partial() 
     ensure!(refused.as_ref().is_some_and(is_no_room), "{refused:?}");
     for number in 0..WORKERS {
         let worker_id = format!("{number:0NAME_BYTES_MAX$}");
-        let (model, tenant) = ("many".to_owned(), String::new());
+        let model = "many".to_owned();
+        let tenant = String::new();
         indexer.remove_worker(pb::RemoveWorkerRequest { worker_id, model, tenant }).await?;
     }
     indexer.register_worker(worker("late", "")).await.context("there is room again")?;

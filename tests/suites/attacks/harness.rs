@@ -231,7 +231,8 @@ async fn ask(routers: [IndexerClient; 2], stop: CancellationToken) -> Result<Vec
         if stop.run_until_cancelled(ticks.tick()).await.is_none() && !times.is_empty() {
             break;
         }
-        let (answers, begun) = (times.len(), Instant::now());
+        let answers = times.len();
+        let begun = Instant::now();
         let answer = router.find(&prompt).await.with_context(|| format!("answer {answers}"))?;
         let held = answer.best().map_or(0, |best| best.blocks);
         ensure!(held == BLOCKS, "answer {answers}: {held} of {BLOCKS} blocks");

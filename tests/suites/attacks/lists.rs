@@ -69,7 +69,8 @@ fn large(number: usize) -> pb::RegisterWorkerRequest {
 /// Ids of the workers of a model, in the order in which they are listed.
 async fn list(address: SocketAddr, model: &str) -> Result<Vec<String>> {
     let mut indexer = client::connect(address).await?;
-    let (mut ids, mut page_token) = (Vec::new(), String::new());
+    let mut ids = Vec::new();
+    let mut page_token = String::new();
     loop {
         let model = Some(model.to_owned());
         let request = pb::ListWorkersRequest { model, page_token, ..Default::default() };
@@ -145,7 +146,9 @@ async fn pages_have_every_worker_once_whoever_comes_and_goes_meanwhile() -> Resu
     };
     register_all(siege.grpc(), STAYING, |number| named(format!("{number:04}"))).await?;
     let mut indexer = client::connect(siege.grpc()).await?;
-    let (mut ids, mut page_token, mut pages) = (Vec::new(), String::new(), 0);
+    let mut ids = Vec::new();
+    let mut page_token = String::new();
+    let mut pages = 0;
     loop {
         // One that was listed last and one that was not listed yet come and go.
         for neighbour in [format!("{:04}+", pages * 7), format!("{:04}+", STAYING - pages * 2)] {
@@ -185,7 +188,8 @@ async fn pages_have_every_worker_once_whoever_comes_and_goes_meanwhile() -> Resu
 }
 
 async fn remove(indexer: &mut Indexer, worker_id: String) -> Result<()> {
-    let (model, tenant) = ("m".to_owned(), String::new());
+    let model = "m".to_owned();
+    let tenant = String::new();
     indexer.remove_worker(pb::RemoveWorkerRequest { worker_id, model, tenant }).await?;
     Ok(())
 }

@@ -25,7 +25,8 @@ const LATE: Duration = Duration::from_millis(500);
 /// Asks over one connection, all at once, and reads all answers: how many came.
 async fn ask(server: SocketAddr, question: pb::FindMatchesRequest) -> Result<usize> {
     let mut peer = Peer::connect(server, 16 << 20).await?;
-    let (mut streams, mut single) = (Vec::new(), Vec::new());
+    let mut streams = Vec::new();
+    let mut single = Vec::new();
     for _ in 0..STREAMS {
         let mut call = peer.begin(QUERIES).await?;
         for last in (0..QUESTIONS).rev() {

@@ -25,7 +25,8 @@ struct Fleet {
 
 impl Fleet {
     async fn new() -> Result<Self> {
-        let (folder, index) = (tempfile::tempdir()?, Server::start_anywhere().await?);
+        let folder = tempfile::tempdir()?;
+        let index = Server::start_anywhere().await?;
         Ok(Self { folder, index, agents: Vec::new() })
     }
 
@@ -111,7 +112,8 @@ async fn fetch(engine: &mut Engine, peers: &[String], locals: &[u64]) -> Result<
 /// A prefill group saves a prompt; each of these decode ranks fetches it. `needed` is the number of prefill ranks that one
 /// needs.
 async fn transfer(size: u32, decode: &[Rank], needed: usize) -> Result<()> {
-    let (mut fleet, locals) = (Fleet::new().await?, prompt(1, BLOCKS));
+    let mut fleet = Fleet::new().await?;
+    let locals = prompt(1, BLOCKS);
     let mut saves = Vec::new();
     for number in 0..size {
         let mut engine = fleet.agent(Rank::of("prefill", number, size)).await?;
@@ -158,7 +160,8 @@ async fn eight_prefill_ranks_serve_four_decode_ranks() -> Result<()> {
 /// The same heads in another form; and whatever is missing or wrong is said.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_converted_is_said() -> Result<()> {
-    let (mut fleet, locals) = (Fleet::new().await?, prompt(1, BLOCKS));
+    let mut fleet = Fleet::new().await?;
+    let locals = prompt(1, BLOCKS);
     let mut left = fleet.agent(Rank::of("prefill", 0, 2)).await?;
     left.save(&locals).await?;
     let peers = fleet.holders(&locals, 1).await?;

@@ -33,7 +33,8 @@ fn names(locals: &[u64]) -> Vec<u64> {
 
 /// The blocks of a prompt, on the device.
 pub fn stored(locals: &[u64]) -> Event {
-    let (names, local_hashes) = (names(locals), locals.to_vec());
+    let names = names(locals);
+    let local_hashes = locals.to_vec();
     Event::Stored(pb::BlocksStored { names, local_hashes, ..Default::default() })
 }
 
@@ -89,7 +90,8 @@ async fn an_engines_blocks_and_saved_ones_are_one_prompt() -> Result<()> {
     let mut publisher = Publisher::connect(&place, 3).await?;
     publisher.publish(0, stored(&locals)).await?;
     engine.save(&locals).await?;
-    let (host, disk) = (4, 4);
+    let host = 4;
+    let disk = 4;
     place.until_in(&locals, pb::BlocksByTier { device: 4, host, disk }).await?;
     publisher.publish(1, removed(&locals)).await?;
     place.until_in(&locals, pb::BlocksByTier { device: 0, host, disk }).await?;

@@ -54,7 +54,8 @@ fn on_disk(locals: &[u64]) -> BTreeSet<Chain> {
 async fn never_lost(index: SocketAddr, locals: &[u64]) -> Result<()> {
     let mut index = client::connect(index).await?;
     loop {
-        let (model, local_hashes) = (MODEL.to_owned(), locals.to_vec());
+        let model = MODEL.to_owned();
+        let local_hashes = locals.to_vec();
         let request = pb::FindMatchesRequest { model, local_hashes, ..Default::default() };
         let found = index.find_matches(request).await?.into_inner();
         let best = found.matches.first().and_then(|best| best.blocks_by_tier).unwrap_or_default();
@@ -167,7 +168,8 @@ async fn the_index_is_the_union_whenever_the_agent_is_killed() -> Result<()> {
     for seed in 0..SEEDS {
         println!("seed {seed}");
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        let (journal, config) = (tempfile::tempdir()?, EngineConfig::default());
+        let journal = tempfile::tempdir()?;
+        let config = EngineConfig::default();
         let engine = MockEngine::start(EngineConfig { block_size: BLOCK_SIZE as usize, ..config });
         let engine = engine.await?;
         let source = format!("endpoint={},replay={}", engine.endpoint(), engine.replay_endpoint());

@@ -83,9 +83,11 @@ async fn advertised(place: &Place) -> Result<String> {
 async fn what_one_agent_saved_the_other_one_fetches() -> Result<()> {
     let (a, _) = owner(&[]).await?;
     let b = Place::start(&["--blocks-arena", "private"]).await?;
-    let (mut saves, mut engine) = (engine_of(&a).await?, engine_of(&b).await?);
+    let mut saves = engine_of(&a).await?;
+    let mut engine = engine_of(&b).await?;
     // More than host memory has room for: the rest comes from the owner's disk.
-    let (locals, longer) = (prompt(1, 12), prompt(2, 12));
+    let locals = prompt(1, 12);
+    let longer = prompt(2, 12);
     saves.save(&locals).await?;
     saves.until_copied().await?;
     saves.save(&longer).await?;
@@ -201,9 +203,11 @@ async fn blocks_are_read_from_an_agents_memory_by_nixl() -> Result<()> {
     let flags = [&nixl[..], &[&library]].concat();
     let (a, port) = owner(&flags).await?;
     let b = Place::start(&flags).await?;
-    let (mut saves, mut engine) = (engine_of(&a).await?, engine_of(&b).await?);
+    let mut saves = engine_of(&a).await?;
+    let mut engine = engine_of(&b).await?;
     // More than host memory has room for: the rest comes from the owner's disk.
-    let (locals, longer) = (prompt(1, 12), prompt(2, 12));
+    let locals = prompt(1, 12);
+    let longer = prompt(2, 12);
     for locals in [&locals, &longer] {
         saves.save(locals).await?;
         saves.until_copied().await?;

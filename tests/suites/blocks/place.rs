@@ -40,7 +40,8 @@ impl Place {
 
     /// With a disk of so many blocks.
     pub async fn with_disk(blocks: usize, flags: &[&str]) -> Result<Self> {
-        let (folder, index) = (tempfile::tempdir()?, Server::start_anywhere().await?);
+        let folder = tempfile::tempdir()?;
+        let index = Server::start_anywhere().await?;
         let mut all = flags_of(folder.path(), WORKER, blocks);
         all.extend(to_index(&index));
         all.extend(flags.iter().map(|flag| (*flag).to_owned()));

@@ -30,7 +30,8 @@ async fn agent(folder: &Path, worker: &str, volume: &Path, to: &[&str]) -> Resul
 
 async fn agent_over(volume: &str, folder: &Path, worker: &str, to: &[&str]) -> Result<Server> {
     let host_bytes = (HOST_BLOCKS * BLOCK_BYTES).to_string();
-    let (block_size, block_bytes) = (BLOCK_SIZE.to_string(), BLOCK_BYTES.to_string());
+    let block_size = BLOCK_SIZE.to_string();
+    let block_bytes = BLOCK_BYTES.to_string();
     let socket = folder.join(worker).display().to_string();
     let flags = [
         ["--worker-id", worker],
@@ -60,7 +61,8 @@ async fn find(index: &Server, locals: &[u64], shared: bool) -> Result<pb::FindMa
 }
 
 fn asked(locals: &[u64], shared: bool) -> pb::FindMatchesRequest {
-    let (model, local_hashes) = (MODEL.to_owned(), locals.to_vec());
+    let model = MODEL.to_owned();
+    let local_hashes = locals.to_vec();
     pb::FindMatchesRequest { model, local_hashes, shared, ..Default::default() }
 }
 
@@ -90,7 +92,9 @@ async fn saved(folder: &Path, worker: &str, locals: &[u64]) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_killed_agent_put_into_a_volume_counts_for_its_readers() -> Result<()> {
-    let (folder, volume, checkpoints) = (TempDir::new()?, TempDir::new()?, TempDir::new()?);
+    let folder = TempDir::new()?;
+    let volume = TempDir::new()?;
+    let checkpoints = TempDir::new()?;
     let checkpoint_dir = checkpoints.path().display().to_string();
     let keeping = ["--checkpoint-dir", &checkpoint_dir];
     let mut index = Server::start_with(anywhere(), anywhere(), &keeping).await?;
@@ -244,15 +248,18 @@ fn worker_of(shard: usize) -> Result<String> {
 /// The pool is in every shard, whoever owns its bucket: a worker of the other one reads it, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_volume_counts_for_workers_of_all_shards() -> Result<()> {
-    let (folder, volume) = (TempDir::new()?, TempDir::new()?);
+    let folder = TempDir::new()?;
+    let volume = TempDir::new()?;
     let mut shards = Vec::new();
     for shard in ["0/2", "1/2"] {
         let two = ["--shard", shard, "--index-shards", "3"];
         shards.push(Server::start_with(anywhere(), anywhere(), &two).await?);
     }
     let url = |at: usize| format!("http://{}", shards[at].addresses.grpc);
-    let (writer, reader) = (worker_of(0)?, worker_of(1)?);
-    let (first, second) = (url(0), url(1));
+    let writer = worker_of(0)?;
+    let reader = worker_of(1)?;
+    let first = url(0);
+    let second = url(1);
     let to = ["--indexers", &first, "--pool-indexers", &second];
     let mut writing = agent(folder.path(), &writer, volume.path(), &to).await?;
     let mut reading =

@@ -56,9 +56,11 @@ async fn sessions_of_other_engines_are_refused() -> Result<()> {
 async fn wrong_requests_name_the_field() -> Result<()> {
     let place = Place::start(&["--blocks-pin-ttl-max=1m"]).await?;
     let mut engine = Engine::open(over_tcp(place.agent.addresses.grpc)?).await?;
-    let (session_id, client) = (engine.session(), &mut engine.client.clone());
+    let session_id = engine.session();
+    let client = &mut engine.client.clone();
     let unknown = prost::bytes::Bytes::from(vec![9; 16]);
-    let (wrong, missing) = (Code::InvalidArgument, Code::FailedPrecondition);
+    let wrong = Code::InvalidArgument;
+    let missing = Code::FailedPrecondition;
     let allocate = |session_id: &prost::bytes::Bytes, count, lease_ms| {
         let session_id = session_id.clone();
         pb::AllocateRequest { session_id, count, lease_ms }

@@ -165,7 +165,8 @@ async fn other_agents_find_what_is_in_the_volume() -> Result<()> {
     let url = format!("file://{}", volume.path().display());
     let flags = ["--blocks-volume", &url, "--blocks-volume-bytes", "1MiB"];
     let searching = [&flags[..], &["--blocks-volume-search-interval", "100ms"]].concat();
-    let (first, running) = (Place::start(&flags).await?, Place::start(&searching).await?);
+    let first = Place::start(&flags).await?;
+    let running = Place::start(&searching).await?;
     let mut engine = Engine::open(over_socket(&first.socket()).await?).await?;
     let prompts: Vec<_> = (1..=3).map(|number| prompt(number, 4)).collect();
     for locals in &prompts {

@@ -120,7 +120,8 @@ async fn save(engine: &mut Engine, prompts: &mut Vec<Vec<u64>>, count: u64) -> R
 
 /// A program that appends what it reads to a file.
 fn hook(folder: &Path) -> Result<(PathBuf, PathBuf)> {
-    let (program, told) = (folder.join("hook"), folder.join("told"));
+    let program = folder.join("hook");
+    let told = folder.join("told");
     fs::write(&program, format!("#!/bin/sh\nexec cat >> '{}'\n", told.display()))?;
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
     Ok((program, told))
@@ -128,7 +129,8 @@ fn hook(folder: &Path) -> Result<(PathBuf, PathBuf)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_advisor_is_right_again_whatever_was_killed() -> Result<()> {
-    let (folder, volume) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let folder = tempfile::tempdir()?;
+    let volume = tempfile::tempdir()?;
     let mut nats = NatsServer::start(folder.path()).await?;
     let (url, volume) = (nats.url(), format!("file://{}", volume.path().display()));
     let volume_bytes = (256 * BLOCK_BYTES).to_string();

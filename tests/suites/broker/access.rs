@@ -45,7 +45,8 @@ fn index_flags(broker: &Broker, access: &NatsAccess) -> Vec<String> {
 }
 
 async fn router(broker: &Broker, index: &Server, access: &NatsAccess) -> Server {
-    let (indexer, url) = (index.addresses.grpc.to_string(), broker.server.url());
+    let indexer = index.addresses.grpc.to_string();
+    let url = broker.server.url();
     let mut flags = vec!["--indexer".to_owned(), indexer, "--nats-url".to_owned(), url];
     flags.extend(access_flags(access));
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();

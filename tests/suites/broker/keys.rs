@@ -68,7 +68,8 @@ pub fn credentials_text(jwt: &str, seed: &str) -> String {
 
 /// By JWTs: of an operator, an account of it, and a user of that.
 pub fn credentials(folder: &Path) -> Way {
-    let (operator, account) = (KeyPair::new_operator(), KeyPair::new_account());
+    let operator = KeyPair::new_operator();
+    let account = KeyPair::new_account();
     let by_operator = jwt(&operator, &operator, &json!({ "type": "operator", "version": 2 }));
     let limits = [
         "subs",
@@ -101,8 +102,10 @@ pub fn credentials(folder: &Path) -> Way {
         secrets.extend([jwt, seed(&user)]);
         NatsAccess { credentials: Some(path), ..NatsAccess::default() }
     };
-    let (right, wrong) = (by("user.creds", &account), by("other.creds", &KeyPair::new_account()));
-    let (account, system) = (account.public_key(), system.public_key());
+    let right = by("user.creds", &account);
+    let wrong = by("other.creds", &KeyPair::new_account());
+    let account = account.public_key();
+    let system = system.public_key();
     Way {
         configuration: format!(
             "operator: {by_operator}\nsystem_account: {system}\nresolver: MEMORY\n\
@@ -145,7 +148,8 @@ impl Authority {
 
 /// By certificates, of both sides; the wrong ones once on this side and once on that.
 pub fn tls(folder: &Path) -> [Way; 2] {
-    let (known, stranger) = (Authority::new(folder, "known"), Authority::new(folder, "stranger"));
+    let known = Authority::new(folder, "known");
+    let stranger = Authority::new(folder, "stranger");
     let access = |ca: &Authority, client: &Authority| NatsAccess {
         tls_ca: Some(ca.ca.clone()),
         tls_cert: Some(client.cert.clone()),

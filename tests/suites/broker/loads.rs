@@ -70,7 +70,8 @@ async fn with_every_heartbeat_all_ranks_are_published_again() {
     let agent = quiet(&broker, Duration::from_millis(10)).await;
     say(&agent, 0, 1);
     say(&agent, 1, 2);
-    let (mut count, mut oldest) = ([0; 2], Duration::ZERO);
+    let mut count = [0; 2];
+    let mut oldest = Duration::ZERO;
     while count.iter().any(|count| *count < 5) || oldest.is_zero() {
         let load = load(&mut loads).await;
         assert_eq!(load.metrics, metrics(u64::from(load.rank) + 1));

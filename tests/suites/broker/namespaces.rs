@@ -45,7 +45,8 @@ fn flags(broker: &Broker, folder: &TempDir, access: &NatsAccess) -> Vec<String> 
 
 impl Fleet {
     async fn start(broker: &Broker, name: &str, seed: u64) -> Self {
-        let (access, folder) = (named(name), tempfile::tempdir().expect("a folder"));
+        let access = named(name);
+        let folder = tempfile::tempdir().expect("a folder");
         let mut holders = Vec::new();
         for number in 0..WORKERS {
             let config = agent(broker, &format!("w.{number}"), &access);
@@ -58,7 +59,8 @@ impl Fleet {
     }
 
     async fn router(&self, broker: &Broker) -> (Server, Router) {
-        let (indexer, url) = (self.index.addresses.grpc.to_string(), broker.server.url());
+        let indexer = self.index.addresses.grpc.to_string();
+        let url = broker.server.url();
         let fixed = ["--replica-sync", "--sync-digest-interval", "200ms", "--indexer", &indexer];
         let access = access_flags(&self.access);
         let mut flags = [&fixed[..], &["--nats-url", &url]].concat();

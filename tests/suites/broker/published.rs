@@ -22,9 +22,11 @@ async fn whoever_listens_hears_every_batch_in_order() {
     let broker = Broker::start().await;
     let mut batches = broker.listen(EVENTS_ALL).await;
     let agent = start(config(&broker, Delivery::Core)).await;
-    let (mut engine, mut published) = (Engine::new(1), Vec::new());
+    let mut engine = Engine::new(1);
+    let mut published = Vec::new();
     for at in 0..500 {
-        let (rank, events) = (at % 3, engine.batch());
+        let rank = at % 3;
+        let events = engine.batch();
         published.push((rank, events.clone()));
         agent.publish(rank, events).expect("a batch");
     }

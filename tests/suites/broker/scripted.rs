@@ -56,7 +56,8 @@ impl Scripted {
             SourceMessage::Batch(batch) => events_subject(&address, batch.dp_rank),
             SourceMessage::Heartbeat(_) | SourceMessage::Goodbye => heartbeats_subject(&address),
         };
-        let (registration, source) = (self.registration.clone(), SOURCE.to_owned());
+        let registration = self.registration.clone();
+        let source = SOURCE.to_owned();
         let message =
             BrokerMessage { registration, source, incarnation, first_sequence: 0, message };
         let payload = pb::BrokerMessage::from(message).encode_to_vec();

@@ -65,7 +65,8 @@ pub fn succeeded(command: &mut Command) -> Output {
     let output = command.output().expect("a command that can be run");
     let program = command.get_program().to_os_string();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    let out = text(&output.stdout);
+    let err = text(&output.stderr);
     assert!(output.status.success(), "{}: {out}\n{err}", program.display());
     output
 }

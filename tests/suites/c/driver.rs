@@ -77,7 +77,8 @@ impl Driver {
         let output = BufReader::new(process.stdout.take().expect("a pipe")).lines();
         let mut driver = Self { _process: process, input, output };
         let Options { endpoint, worker, source, block_size, rank, lease_ms, .. } = options;
-        let (held, bytes) = (options.held_blocks_max, options.journal_bytes_max);
+        let held = options.held_blocks_max;
+        let bytes = options.journal_bytes_max;
         let who = format!("{endpoint} {worker} {source}");
         let line = format!("open {who} {block_size} {rank} {lease_ms} {held} {bytes}");
         driver.done(&line).await;

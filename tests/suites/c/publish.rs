@@ -54,7 +54,8 @@ async fn found(index: &Server, names: &[u32]) -> Vec<(u32, u32)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn threads_publish_and_the_index_holds_just_that() {
-    let (threads, events) = (4_u64, 500_u64);
+    let threads = 4_u64;
+    let events = 500_u64;
     let mut index = index().await;
     let mut agent = agent(loopback(0), &index).await;
     let mut driver =
@@ -200,7 +201,8 @@ async fn what_there_is_no_room_for_is_reported() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_index_takes_it_too() {
     let mut index = index().await;
-    let (grpc, http) = (index.addresses.grpc, index.addresses.http);
+    let grpc = index.addresses.grpc;
+    let http = index.addresses.http;
     let options = Options { lease_ms: 5_000, journal_bytes_max: 1, ..Options::new(url(grpc)) };
     let mut driver = Driver::open(options).await;
     for first in [1, 11, 21] {

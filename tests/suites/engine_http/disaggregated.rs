@@ -31,7 +31,8 @@ fn cached(answer: &Value) -> u64 {
 
 #[tokio::test]
 async fn blocks_of_one_engine_come_to_another_which_computes_one_token() {
-    let (first, second) = (start(config()).await, start(config()).await);
+    let first = start(config()).await;
+    let second = start(config()).await;
     let (status, prefilled) = prefill(&first).await;
     let params = &prefilled["kv_transfer_params"];
     assert_eq!(status, 200, "{prefilled}");
@@ -68,7 +69,8 @@ async fn blocks_of_one_engine_come_to_another_which_computes_one_token() {
 async fn a_transfer_takes_its_time() {
     let mut slow = config();
     slow.live.transfer.begin = 100_000_000;
-    let (first, second) = (start(config()).await, start(slow).await);
+    let first = start(config()).await;
+    let second = start(slow).await;
     let (_, prefilled) = prefill(&first).await;
     let begin = tokio::time::Instant::now();
     decode(&second, &prefilled["kv_transfer_params"]).await;
@@ -82,7 +84,8 @@ async fn a_transfer_takes_its_time() {
 async fn blocks_that_nobody_fetches_are_released() {
     let mut short = config();
     short.live.hold_timeout = Duration::from_millis(30);
-    let (first, second) = (start(short).await, start(config()).await);
+    let first = start(short).await;
+    let second = start(config()).await;
     let (_, prefilled) = prefill(&first).await;
     until_idle(first.address()).await;
     let (status, answer) = decode(&second, &prefilled["kv_transfer_params"]).await;
@@ -95,7 +98,8 @@ async fn blocks_that_nobody_fetches_are_released() {
 #[tokio::test]
 async fn parameters_that_name_no_blocks_are_computed_or_refused() {
     let strict = ServerConfig { load_failure: LoadFailure::Fail, ..config() };
-    let (first, second) = (start(config()).await, start(strict).await);
+    let first = start(config()).await;
+    let second = start(strict).await;
     let (_, prefilled) = prefill(&first).await;
     let good = &prefilled["kv_transfer_params"];
     let wrong = |field: &str, value: Value| {

@@ -54,7 +54,8 @@ pub(crate) async fn settled(engine: &EngineServer) -> Truth {
 
 /// A client: sends one request, and may leave after some tokens.
 async fn client(at: [SocketAddr; 2], mut rng: ChaCha8Rng) {
-    let (family, len) = (rng.random_range(0..6_u32) * 10_000, rng.random_range(1..200));
+    let family = rng.random_range(0..6_u32) * 10_000;
+    let len = rng.random_range(1..200);
     let shared = rng.random_range(0..=len);
     let own = rng.random_range(100_000..1_000_000);
     let prompt: Vec<u32> = (family..family + shared).chain(own..own + len - shared).collect();

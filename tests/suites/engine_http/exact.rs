@@ -14,14 +14,16 @@ async fn an_index_holds_what_engines_hold_after_requests_that_end_early() {
         let names = [0, 1].map(|number| format!("{seed}-{number}"));
         for (name, engine) in names.iter().zip(&engines) {
             let at = engine.engine().endpoints();
-            let (worker, endpoints) = ((MODEL, &**name), (&*at.live, &*at.replay));
+            let worker = (MODEL, &**name);
+            let endpoints = (&*at.live, &*at.replay);
             let registered = client::register_endpoints(&mut indexer, worker, BLOCK, endpoints);
             registered.await.expect("a worker");
         }
         drive(&engines, seed).await;
         for (name, engine) in names.iter().zip(&engines) {
             let truth = settled(engine).await;
-            let (worker, last) = ((MODEL, &**name), truth.last_sequence.expect("batches"));
+            let worker = (MODEL, &**name);
+            let last = truth.last_sequence.expect("batches");
             let exact = client::wait_until_exact_at(&mut indexer, worker, last, PATIENCE);
             exact.await.expect("an exact worker");
             let held = client::dump_device_copies(&mut indexer, MODEL, name).await;

@@ -64,7 +64,8 @@ pub(crate) fn tokens(text: &str) -> Vec<u32> {
 
 /// A whole answer: its status and JSON.
 pub(crate) async fn post(at: SocketAddr, path: &str, body: impl Into<String>) -> (u16, Value) {
-    let (host, body) = (at.ip().to_string(), body.into());
+    let host = at.ip().to_string();
+    let body = body.into();
     let answer = call(hyper::Method::POST, (&host, at.port()), path, body, PATIENCE).await;
     let (status, body) = answer.expect("an answer");
     (status.as_u16(), serde_json::from_slice(&body).unwrap_or(Value::Null))

@@ -13,7 +13,8 @@ async fn replayed(endpoint: &str) -> (BTreeMap<u64, u32>, u64) {
     dealer.connect(endpoint).await.expect("a replay socket");
     let request = vec![Bytes::new(), 0_u64.to_be_bytes().to_vec().into()];
     dealer.send(ZmqMessage::try_from(request).expect("frames")).await.expect("a request");
-    let (mut copies, mut batches) = (BTreeMap::new(), 0);
+    let mut copies = BTreeMap::new();
+    let mut batches = 0;
     loop {
         let message = timeout(PATIENCE, dealer.recv()).await.expect("a reply in time");
         let message = message.expect("a reply");

@@ -55,7 +55,8 @@ pub struct Block {
 pub fn blocks(prompt: &Prompt, size: usize, path: u64, looks_ahead: bool) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     for (at, tokens) in prompt.tokens.chunks_exact(size).enumerate() {
-        let (start, end) = (at * size, (at + 1) * size);
+        let start = at * size;
+        let end = (at + 1) * size;
         let within = prompt.images.iter().filter(|image| image.start < end && image.end > start);
         let keys = Keys {
             adapter: prompt.adapter.map(|adapter| Loaded { adapter, path }),

@@ -64,7 +64,8 @@ impl Fault {
                         let has_tokens =
                             matches!(&stored.tokens, RawTokens::Ids(ids) if !ids.is_empty());
                         if has_tokens && stored.extra_keys.is_none() {
-                            let (blocks, keys) = (stored.names.len(), Vec::new());
+                            let blocks = stored.names.len();
+                            let keys = Vec::new();
                             stored.extra_keys = Some(PerBlock { blocks, keys });
                         }
                     }

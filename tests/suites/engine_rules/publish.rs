@@ -101,7 +101,8 @@ pub fn in_window(
     events.push(Event::Stored(Stored { group, kind: Some(WINDOW_KIND), ..stored.clone() }));
     while window.len() > setup.device_blocks {
         let name = window.remove(rng.random_range(0..window.len()));
-        let (tier, names) = (Tier::Device, vec![name]);
+        let tier = Tier::Device;
+        let names = vec![name];
         events.push(Event::Removed { tier, group, names, remaining: None });
     }
 }

@@ -170,7 +170,8 @@ impl Subject {
     /// Reports the link's status to the index.
     fn report(&mut self) {
         let state = if self.is_lost { SourceState::Degraded } else { SourceState::Exact };
-        let (incarnation, sequence) = (Incarnation(1), self.sequence);
+        let incarnation = Incarnation(1);
+        let sequence = self.sequence;
         let status = SourceStatus {
             state,
             connected: true,
@@ -224,7 +225,8 @@ impl Subject {
         if is_lossy && !names.is_empty() {
             names.clear();
             learned.forgot_names = true;
-            let (reason, example) = (Reason::ForgottenNames, Arc::default());
+            let reason = Reason::ForgottenNames;
+            let example = Arc::default();
             let seen = StateReason { reason, count: 1, example, since: Duration::ZERO };
             StateReason::note(&mut self.reasons, seen);
         }

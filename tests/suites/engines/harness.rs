@@ -140,8 +140,10 @@ impl Fleet {
     /// Compares what the index holds for two workers, and what it answers for both to some of the
     /// prompts that they hold.
     pub async fn ensure_equal(&mut self, one: &str, other: &str) -> Result<()> {
-        let (held, also) = (self.chains(one).await?, self.chains(other).await?);
-        let (missing, more) = (held.difference(&also).count(), also.difference(&held).count());
+        let held = self.chains(one).await?;
+        let also = self.chains(other).await?;
+        let missing = held.difference(&also).count();
+        let more = also.difference(&held).count();
         ensure!(missing + more == 0, "{other} lacks {missing} of {one}'s, and has {more} more");
         let tips = held.iter().rev().step_by(1 + held.len() / PROMPTS);
         for (_, locals, _) in tips {

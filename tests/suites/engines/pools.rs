@@ -50,8 +50,10 @@ fn query(prompt: &[u32]) -> pb::FindMatchesRequest {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_sglang_stores_outside_counts_for_every_reader_of_the_store() -> Result<()> {
-    let (first, second) = (Place::prepare(SGLANG).await?, Place::prepare(SGLANG).await?);
-    let (journal, index) = (TempDir::new()?, Server::start_anywhere().await?);
+    let first = Place::prepare(SGLANG).await?;
+    let second = Place::prepare(SGLANG).await?;
+    let journal = TempDir::new()?;
+    let index = Server::start_anywhere().await?;
     let journal_dir = journal.path().join("journal").display().to_string();
     let keeping = ["--journal-dir", &journal_dir];
     let mut engine = first.publisher().await?;

@@ -68,7 +68,8 @@ impl Place {
         ensure!(output.status.success(), "set-up of {} failed", subject.name);
         let output = String::from_utf8(output.stdout)?;
         let mut lines = output.lines().map(str::to_owned);
-        let (python, folder) = (lines.next().context("python")?, lines.next().context("folder")?);
+        let python = lines.next().context("python")?;
+        let folder = lines.next().context("folder")?;
         Ok(Self { subject, python, folder, live: place::free_port()?, replay: place::free_port()? })
     }
 
@@ -147,8 +148,10 @@ async fn check(subject: Subject) -> Result<()> {
     let place = Place::prepare(subject).await?;
     let mut fleet = Fleet::start().await?;
     let prompt: Vec<u32> = (2_001..2_017).collect();
-    let (first, second, third, fourth) =
-        (&prompt[..4], &prompt[4..8], &prompt[8..12], &prompt[12..]);
+    let first = &prompt[..4];
+    let second = &prompt[4..8];
+    let third = &prompt[8..12];
+    let fourth = &prompt[12..];
     let host = subject.host_medium;
 
     // Published before anybody listens: the server must ask for it.

@@ -94,7 +94,8 @@ async fn check(name: &str, snapshots: usize) -> Result<()> {
         let Endpoints { live, replay } = publisher.endpoints().clone();
         let id = format!("vllm-{worker}");
         fleet.register(&id, pb::Engine::Vllm, BLOCK_SIZE, (&live, &replay)).await?;
-        let (sockets, agent) = ((&*live, &*replay), agent_of(&id));
+        let sockets = (&*live, &*replay);
+        let agent = agent_of(&id);
         let relayed = fleet.relay(EngineKind::Vllm, BLOCK_SIZE, sockets, &agent).await?;
         publishers.push((publisher, relayed));
     }

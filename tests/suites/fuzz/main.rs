@@ -48,7 +48,8 @@ fn replay(name: &str) {
     let inputs: Vec<Vec<u8>> = corpus.into_iter().map(|(_, input)| input).collect();
     let mut mutator = Mutator::new(seed, &inputs, INPUT_BYTES_MAX);
     let began = Instant::now();
-    let (mut count, mut understood) = (0_u64, 0_u64);
+    let mut count = 0_u64;
+    let mut understood = 0_u64;
     while began.elapsed() < CHANGES_FOR {
         let input = mutator.next();
         let about = format!("KVASIR_SEED={seed}, change {count}");

@@ -18,7 +18,8 @@ fn both(count: usize, step: u64) -> Vec<(WorkerRole, kvasir_tests::engine::opena
 async fn the_openai_client_is_served() -> Result<()> {
     let folder = TempDir::new()?;
     let record = folder.path().join("requests.jsonl");
-    let (file, path) = (tokenizer(), record.display().to_string());
+    let file = tokenizer();
+    let path = record.display().to_string();
     let file = file.display().to_string();
     let flags = ["--tokenizer", &file, "--body-bytes", "512KiB", "--record", &path];
     let mut fleet = Fleet::start(both(2, FAST), &flags).await?;

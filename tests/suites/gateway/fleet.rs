@@ -203,7 +203,8 @@ impl Fleet {
 
     /// Status and JSON of a request by hand.
     pub async fn post(&self, path: &str, body: &Value) -> Result<(u16, Value)> {
-        let (at, body) = (self.gateway.addresses.grpc, body.to_string());
+        let at = self.gateway.addresses.grpc;
+        let body = body.to_string();
         let host = at.ip().to_string();
         let answer = call(hyper::Method::POST, (&host, at.port()), path, body, PATIENCE).await;
         let (status, body) = answer.with_context(|| self.gateway.output())?;
@@ -212,7 +213,8 @@ impl Fleet {
 
     /// The text of a stream.
     pub async fn stream(&self, path: &str, body: &Value) -> Result<String> {
-        let (at, body) = (self.gateway.addresses.grpc, body.to_string());
+        let at = self.gateway.addresses.grpc;
+        let body = body.to_string();
         let host = at.ip().to_string();
         let answer = call(hyper::Method::POST, (&host, at.port()), path, body, PATIENCE).await;
         let (status, body) = answer.with_context(|| self.gateway.output())?;

@@ -128,7 +128,8 @@ async fn one_request_finds_an_image_at_every_engine() -> Result<()> {
             })
         };
         let image = |identifier: &str| {
-            let (start, count) = (SPAN.start, SPAN.len());
+            let start = SPAN.start;
+            let count = SPAN.len();
             json!([{"identifier": identifier, "token_offset": start, "token_count": count}])
         };
         let path = "/v1/completions";

@@ -27,7 +27,8 @@ fn keep(sharded: &Sharded, relief: &mut Relief, limit: usize) -> Result<Shed, St
         all.parked += shed.parked;
     }
     let budget = sharded.partitions().budget();
-    let (bytes, counted) = (budget.bytes(), sharded.bytes());
+    let bytes = budget.bytes();
+    let counted = sharded.bytes();
     if bytes.allocated != counted {
         return Err(format!("{bytes:?} are counted of {counted}"));
     }

@@ -345,7 +345,8 @@ fn a_doubtful_block_that_another_source_announces_meanwhile_is_still_met() {
     stage.tell(0, 0, stored(0, &[(1, 10), (2, 20), (3, 30)]), applied(3));
     stage.tell(1, 0, stored(0, &[(9, 70)]), applied(1));
     stage.mark_suspect(0);
-    let (one, other) = (stage.sources[0], stage.sources[1]);
+    let one = stage.sources[0];
+    let other = stage.sources[1];
     assert!(!stage.subject.drop_suspects(one, 1).expect("known").done);
     stage.subject.apply(other, 0, &names(Tier::Device, &[3])).expect("known");
     while !stage.subject.drop_suspects(one, 1).expect("known").done {}

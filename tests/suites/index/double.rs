@@ -92,7 +92,8 @@ impl Double {
             rank_parked_max: limits.rank_parked_max + more(Fault::OneMoreParked),
         });
         let dirty_names_max = limits.dirty_names_max;
-        let (specs, sweeps) = (BTreeMap::new(), BTreeMap::new());
+        let specs = BTreeMap::new();
+        let sweeps = BTreeMap::new();
         Self { oracle, fault, dirty_names_max, specs, sweeps, has_roles: false }
     }
 
@@ -220,7 +221,8 @@ impl Subject for Double {
         let rank = if self.is(Fault::RanksAreOne) { 0 } else { rank };
         if event == KvEvent::Cleared && self.is(Fault::ClearsAllRanks) {
             let dropped = self.oracle.clear_source(source, None);
-            let (applied, noop) = (u64::from(dropped), u64::from(!dropped));
+            let applied = u64::from(dropped);
+            let noop = u64::from(!dropped);
             return Ok(BlockCounts { applied, noop, ..BlockCounts::default() });
         }
         Ok(self.oracle.apply(self.blamed(source), rank, &event))

@@ -146,7 +146,8 @@ impl Pair {
                 minimum_overlap: 1,
                 shared: false,
             };
-            let (mine, expected) = (self.live.find(&question)?, self.oracle.find(&question));
+            let mine = self.live.find(&question)?;
+            let expected = self.oracle.find(&question);
             if mine != expected {
                 return Err(format!("{question:?}:\n  index  {mine:?}\n  oracle {expected:?}"));
             }

@@ -171,7 +171,8 @@ impl One {
 
 fn overlap(index: &Index, names: impl IntoIterator<Item = u64>) -> u32 {
     let locals: Vec<_> = names.into_iter().map(|name| LocalHash(name << 8)).collect();
-    let (key, tiers) = (QueryKey::Locals(&locals), TierSet::ALL);
+    let key = QueryKey::Locals(&locals);
+    let tiers = TierSet::ALL;
     let mut scratch = Scratch::default();
     index.find(Query { key, tiers, workers: None, minimum_overlap: 0, shared: None }, &mut scratch);
     scratch.matches().first().map_or(0, |best| best.blocks)
@@ -432,7 +433,8 @@ fn a_restored_index_is_as_small() {
             restore(&mut again, saved, &mut rng).expect("sound");
         }
         again.validate().expect("sound");
-        let (before, after) = (index.stats(), again.stats());
+        let before = index.stats();
+        let after = again.stats();
         println!("{what}: {before:?}\n{after:?}");
         assert_eq!((before.pairs, before.blocks), (after.pairs, after.blocks), "{what}");
         assert!(after.bytes * 100 <= before.bytes * 103, "{what}: {before:?} {after:?}");

@@ -31,8 +31,10 @@ impl Live {
     }
 
     pub fn with(limits: Limits) -> Self {
-        let (index, scratch) = (Index::new(limits), Scratch::default());
-        let (shared, roles) = (SharedBlocks::default(), Roles::default());
+        let index = Index::new(limits);
+        let scratch = Scratch::default();
+        let shared = SharedBlocks::default();
+        let roles = Roles::default();
         Self { index, scratch, shared, roles, keeps_digests: false, added: 0 }
     }
 

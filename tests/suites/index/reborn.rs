@@ -126,7 +126,8 @@ impl Reborn {
             self.restores_percent = [2, 8, 30][self.rng.random_range(0..3)];
             if self.rng.random_bool(0.3) {
                 let few = |rng: &mut ScriptRng| rng.random_range(0..4);
-                let (pages_max, names_max) = (few(&mut self.rng), few(&mut self.rng));
+                let pages_max = few(&mut self.rng);
+                let names_max = few(&mut self.rng);
                 self.limits.changes = Some(ChangeLimits { pages_max, names_max });
                 self.begin_again();
             }

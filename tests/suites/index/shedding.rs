@@ -370,7 +370,8 @@ fn chain(first: u64, blocks: u64) -> KvEvent {
 
 fn overlap(index: &Index, first: u64, blocks: u64) -> u32 {
     let locals: Vec<_> = (first..first + blocks).map(LocalHash).collect();
-    let (key, tiers) = (QueryKey::Locals(&locals), TierSet::ALL);
+    let key = QueryKey::Locals(&locals);
+    let tiers = TierSet::ALL;
     let mut scratch = Scratch::default();
     index.find(Query { key, tiers, workers: None, minimum_overlap: 0, shared: None }, &mut scratch);
     scratch.matches().first().map_or(0, |best| best.blocks)
@@ -406,7 +407,8 @@ fn a_flood_stays_within_its_budget() {
             index.add_source(&worker, "s", 0, CopyMode::Set).expect("new")
         })
         .collect();
-    let (mut most, mut shed) = (0, 0);
+    let mut most = 0;
+    let mut shed = 0;
     for chain_number in 0..20_000_u64 {
         let source = sources[(chain_number % 4) as usize];
         index.apply(source, 0, &chain(chain_number << 16, 64)).expect("known");

@@ -136,7 +136,8 @@ impl Doors {
     /// Sends a request to one router after the other until one decides, and to that router's worker. If that one dies,
     /// begins again without it.
     async fn serve(self: Arc<Self>, number: u32, tokens: Vec<u32>) -> Result<Told> {
-        let (mut told, mut dead) = (Told::default(), Vec::new());
+        let mut told = Told::default();
+        let mut dead = Vec::new();
         for attempt in 0..ATTEMPTS {
             let address = self.routers[(number as usize + attempt) % self.routers.len()];
             let (chosen, router) = match decide(address, &tokens, &dead).await {
@@ -188,7 +189,9 @@ async fn end(mut router: Router, request_id: &str, has_failed: bool) {
 
 impl Fleet {
     async fn start(nats: NatsServer) -> Result<Self> {
-        let (mut engines, mut indexes, mut routers) = (Vec::new(), Vec::new(), Vec::new());
+        let mut engines = Vec::new();
+        let mut indexes = Vec::new();
+        let mut routers = Vec::new();
         for _ in 0..ENGINES {
             engines.push(Arc::new(start_engine(0).await?));
         }
@@ -213,7 +216,8 @@ impl Fleet {
         if self.away.is_some() {
             return self.restore().await;
         }
-        let (victim, draw) = (rng.random::<u32>() as usize, rng.random::<u32>() as usize);
+        let victim = rng.random::<u32>() as usize;
+        let draw = rng.random::<u32>() as usize;
         self.kill(VICTIMS[victim % VICTIMS.len()], draw).await
     }
 
@@ -283,7 +287,8 @@ impl Fleet {
     async fn replace_engine(&self, number: usize) -> Result<()> {
         let id = worker_id(number);
         for index in &self.indexes {
-            let (model, worker_id) = (MODEL.to_owned(), id.clone());
+            let model = MODEL.to_owned();
+            let worker_id = id.clone();
             let gone =
                 pb::RemoveWorkerRequest { worker_id, model, tenant: client::TENANT.to_owned() };
             client::connect(index.addresses.grpc).await?.remove_worker(gone).await?;
@@ -385,13 +390,15 @@ async fn register(index: &Server, worker_id: &str, engine: &EngineProcess) -> Re
 
 /// Sends all requests, while processes are killed and come back.
 async fn trace(fleet: &mut Fleet, rng: &mut ChaCha8Rng) -> Result<Told> {
-    let (mut told, mut under_way) = (Told::default(), JoinSet::new());
+    let mut told = Told::default();
+    let mut under_way = JoinSet::new();
     for number in 0..REQUESTS {
         while under_way.len() >= UNDER_WAY {
             told.add(next(&mut under_way).await?);
         }
         // Twenty conversations, each growing.
-        let (conversation, turns) = (rng.random_range(0..20_u32), rng.random_range(1..12));
+        let conversation = rng.random_range(0..20_u32);
+        let turns = rng.random_range(1..12);
         let prompt = (0..turns * BLOCK_SIZE as u32).map(|at| conversation * 10_000 + at).collect();
         fleet.begun.mark_unchanged();
         under_way.spawn(Arc::clone(&fleet.doors).serve(number, prompt));

@@ -34,7 +34,8 @@ async fn a_request_goes_to_the_worker_that_holds_its_prefix() -> Result<()> {
     );
     // Two of its ten blocks are to be computed.
     gauges(&fleet, [1.0, 1.0, 32.0, 10.0]).await?;
-    let (model, request_id) = (MODEL.to_owned(), "r".to_owned());
+    let model = MODEL.to_owned();
+    let request_id = "r".to_owned();
     let prefilled = pb::MarkPrefillCompletedRequest {
         model: model.clone(),
         request_id: request_id.clone(),

@@ -37,7 +37,8 @@ pub async fn index(engines: usize) -> Result<(Server, Indexer, Vec<(String, Mock
     for number in 0..engines {
         let engine =
             MockEngine::start(EngineConfig { block_size: BLOCK_SIZE, ..Default::default() });
-        let (id, engine) = (format!("w{number}"), engine.await?);
+        let id = format!("w{number}");
+        let engine = engine.await?;
         client::register_engine(&mut indexer, (MODEL, &id), BLOCK_SIZE, &engine).await?;
         started.push((id, engine));
     }
@@ -81,7 +82,8 @@ pub async fn loads(router: &mut Router) -> Result<Vec<(String, u64)>> {
 
 /// The report of the end of a request.
 pub fn free(request_id: &str) -> pb::FreeRequest {
-    let (model, request_id) = (MODEL.to_owned(), request_id.to_owned());
+    let model = MODEL.to_owned();
+    let request_id = request_id.to_owned();
     pb::FreeRequest { model, request_id, ..Default::default() }
 }
 

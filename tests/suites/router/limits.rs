@@ -95,7 +95,8 @@ async fn requests_wait_in_the_queue_and_leave_it() -> Result<()> {
     let late = pb::SelectWorkerRequest { queue_timeout_ms: Some(50), ..request(tokens(0, 5)) };
     let late = fleet.router.select_worker(late).await.expect_err("it waits no longer");
     ensure!(late.code() == Code::ResourceExhausted && late.message().contains("50ms"), "{late}");
-    let (model, request_id) = (MODEL.to_owned(), first.request_id);
+    let model = MODEL.to_owned();
+    let request_id = first.request_id;
     let done = pb::MarkPrefillCompletedRequest { model, request_id, ..Default::default() };
     fleet.router.mark_prefill_completed(done).await?;
     let third = timeout(PATIENCE, third).await???;
@@ -124,7 +125,8 @@ async fn reports_pass_however_many_requests_wait_on_their_connection() -> Result
     let first = fleet.select(request(tokens(0, 5))).await?;
     let mut requests = JoinSet::new();
     for number in 1..=WAITING {
-        let (mut router, request) = (fleet.router.clone(), request(tokens(number * 1_000, 1)));
+        let mut router = fleet.router.clone();
+        let request = request(tokens(number * 1_000, 1));
         requests.spawn(async move { router.select_worker(request).await });
     }
     waiting(&fleet, WAITING).await?;
@@ -168,7 +170,8 @@ async fn output_counts_less_the_nearer_it_is_to_its_expected_end() -> Result<()>
         pb::SelectWorkerRequest { expected_output_tokens: Some(64), ..request(tokens(0, 4)) };
     let request_id = fleet.select(expected).await?.request_id;
     for (output_tokens, blocks) in [(16, 4.75), (32, 5.0), (64, 4.0)] {
-        let (model, request_id) = (MODEL.to_owned(), request_id.clone());
+        let model = MODEL.to_owned();
+        let request_id = request_id.clone();
         let report =
             pb::ReportOutputRequest { model, request_id, output_tokens, ..Default::default() };
         fleet.router.report_output(report).await?;
@@ -247,7 +250,8 @@ async fn the_prompts_of_a_tenants_waiting_requests_are_bounded_in_bytes() -> Res
     let fitting = TENANT_BYTES_MAX / (BLOCKS * 8);
     let mut requests = JoinSet::new();
     for number in 0..fitting {
-        let (mut router, request) = (fleet.router.clone(), long(number as u64));
+        let mut router = fleet.router.clone();
+        let request = long(number as u64);
         requests.spawn(async move { router.select_worker(request).await });
     }
     waiting(&fleet, u32::try_from(fitting)?).await?;

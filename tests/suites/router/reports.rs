@@ -18,7 +18,8 @@ use tokio::task::JoinSet;
 use tonic::Code;
 
 fn load(worker_id: &str, waiting: u64) -> pb::WorkerLoad {
-    let (model, worker_id) = (MODEL.to_owned(), worker_id.to_owned());
+    let model = MODEL.to_owned();
+    let worker_id = worker_id.to_owned();
     pb::WorkerLoad { model, worker_id, num_requests_waiting: Some(waiting), ..Default::default() }
 }
 
@@ -59,7 +60,8 @@ async fn loads_go_on_over_connections_that_are_replaced() -> Result<()> {
     let flags = ["--worker-id", "w", "--model", MODEL, "--block-size", &size, "--indexers", &index];
     let mut agent = Server::agent(&[&flags[..], &["--connection-age", "1s"]].concat()).await?;
     let (grpc, http) = (format!("http://{}", agent.addresses.grpc), agent.addresses.http);
-    let (mut reported, mut aged) = (0, 0.0);
+    let mut reported = 0;
+    let mut aged = 0.0;
     while aged < 3.0 {
         let mut client = WorkerLoadsClient::connect(grpc.clone()).await?;
         client.report_load(pb::ReportLoadRequest { load: Some(load("w", reported)) }).await?;

@@ -101,7 +101,8 @@ impl Fleet {
         let mut ports = Vec::new();
         let addresses = (reserve(&mut ports), reserve(&mut ports));
         let all = start(addresses, &attached).await;
-        let (mut servers, mut all_flags) = (Vec::new(), Vec::new());
+        let mut servers = Vec::new();
+        let mut all_flags = Vec::new();
         for shard in 0..shards {
             let own = [format!("--shard={shard}/{shards}")];
             let own = own.into_iter().chain(flags.iter().map(|flag| (*flag).to_owned()));

@@ -74,7 +74,8 @@ async fn a_bucket_moves_while_questions_are_asked() {
     let client = fleet.client(PATIENCE, HedgeConfig::default());
     let name = fleet.workers_of(0)[0].to_owned();
     let moved = bucket(&WorkerId::new(&name).expect("a name"));
-    let (old, new) = (&fleet.shards[0][0], &fleet.shards[1][0]);
+    let old = &fleet.shards[0][0];
+    let new = &fleet.shards[1][0];
     assert!(has(old, &name).await && !has(new, &name).await);
     let load = Load::default();
 
@@ -103,7 +104,8 @@ async fn a_bucket_moves_while_questions_are_asked() {
 
     // The old one sends everybody on, and a client learns from that.
     let mut indexer = client::connect(old.addresses.grpc).await.expect("a server");
-    let (model, worker_id) = (MODEL.to_owned(), name.clone());
+    let model = MODEL.to_owned();
+    let worker_id = name.clone();
     let request = pb::RemoveWorkerRequest { model, worker_id, ..Default::default() };
     let refused = indexer.remove_worker(request).await.expect_err("it is not there");
     let version = flipped.version();

@@ -54,7 +54,8 @@ async fn a_copy_under_load_is_what_the_engines_hold() -> Result<()> {
         client::register_engine(&mut asked, (MODEL, &id), BLOCK_SIZE, engine).await?;
     }
     // Long past what the buffers keep, and the elder keeps up.
-    let (stop, mut load) = (CancellationToken::new(), JoinSet::new());
+    let stop = CancellationToken::new();
+    let mut load = JoinSet::new();
     for (number, engine) in engines.iter().enumerate() {
         let mut conversations = Conversations::new(SEED + number as u64);
         while published(engine).await? < 3 * BUFFER_BATCHES as u64 {

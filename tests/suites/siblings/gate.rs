@@ -64,7 +64,8 @@ async fn answer(
     mut passing: usize,
     (holding, mut opened): (watch::Sender<usize>, watch::Receiver<bool>),
 ) {
-    let (mut read, mut held) = (vec![0; READ_BYTES], Vec::new());
+    let mut read = vec![0; READ_BYTES];
+    let mut held = Vec::new();
     loop {
         let is_open = *opened.borrow_and_update();
         let bytes = select! {

@@ -48,7 +48,8 @@ impl Bare {
     fn received(&self, life: usize, sequence: u64) -> Received<Sent> {
         let batch = self.truth.lives[life].batch(sequence);
         let garbled = self.garbled.contains(&(life, sequence));
-        let (rank, events) = (batch.rank, batch.events.clone());
+        let rank = batch.rank;
+        let events = batch.events.clone();
         Received {
             sequence,
             fingerprint: Fingerprint { ts_bits: life as u64, payload_hash: sequence },
@@ -75,7 +76,8 @@ impl World {
 
     /// An engine does something and publishes it, or clears its cache.
     pub fn bare_acts(&mut self, bare: usize, clears: bool, is_calm: bool) {
-        let (rng, at) = (&mut self.rng, &mut self.bares[bare]);
+        let rng = &mut self.rng;
+        let at = &mut self.bares[bare];
         if !at.is_up {
             return;
         }
@@ -84,7 +86,8 @@ impl World {
         } else {
             at.truth.act(rng);
         }
-        let (life, sequence) = (at.life(), at.truth.life().newest().expect("just published"));
+        let life = at.life();
+        let sequence = at.truth.life().newest().expect("just published");
         if !is_calm && rng.random_ratio(1, 60) {
             at.garbled.insert((life, sequence));
         }
@@ -104,7 +107,8 @@ impl World {
     /// A server subscribes to an engine, or unsubscribes from a process that is gone; whether it
     /// did either.
     pub fn subscribe(&mut self, bare: usize, server: usize) -> bool {
-        let (life, is_up) = (self.bares[bare].life(), self.bares[bare].is_up);
+        let life = self.bares[bare].life();
+        let is_up = self.bares[bare].is_up;
         if self.servers[server].live.is_none() {
             return false;
         }
@@ -145,7 +149,8 @@ impl World {
         let replay = live.links.get_mut(&bare).and_then(|link| link.replay.as_mut());
         let Some(replay) = replay else { return false };
         let at = &self.bares[bare];
-        let (round, present) = (replay.number, at.life());
+        let round = replay.number;
+        let present = at.life();
         let served = match &replay.served {
             _ if !at.is_up => None,
             Some((life, _)) if *life != present => None,

@@ -39,7 +39,8 @@ pub enum Taken {
 
 impl Broker {
     pub fn new(retained_max: usize, is_hasty: bool) -> Self {
-        let (log, ids) = (VecDeque::new(), HashSet::new());
+        let log = VecDeque::new();
+        let ids = HashSet::new();
         Self { is_up: true, stream: 1, first: 1, log, ids, retained_max, is_hasty }
     }
 

@@ -111,7 +111,8 @@ impl World {
                 panic!("server {server}: {broken}");
             }
             for question in &questions {
-                let (found, expected) = (find(live, question), oracle.find(question));
+                let found = find(live, question);
+                let expected = oracle.find(question);
                 if expected.iter().any(|at| at.pool_blocks > 0) {
                     self.seen.add("a pool holds what its readers lack");
                 }
@@ -150,7 +151,8 @@ impl World {
             assert_eq!(held, truth.content(), "server {server}, agent {number}");
         }
         for (number, bare) in self.bares.iter().enumerate() {
-            let (truth, source) = (&bare.truth, live.links[&number].source);
+            let truth = &bare.truth;
+            let source = live.links[&number].source;
             let shown = live.index.status(source).expect("it is there");
             assert_eq!(
                 shown.state,
@@ -215,7 +217,8 @@ fn check_shared(
 
 fn find(live: &Live, question: &Question) -> Vec<Found> {
     let QuestionKey::Locals(locals) = &question.key else { return Vec::new() };
-    let (mut scratch, mut shared) = (Scratch::default(), SharedBlocks::default());
+    let mut scratch = Scratch::default();
+    let mut shared = SharedBlocks::default();
     shared.begin(locals.len());
     if question.shared {
         assert!(live.index.add_shared(QueryKey::Locals(locals), &mut shared, || true), "wanted");

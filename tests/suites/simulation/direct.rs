@@ -168,8 +168,10 @@ impl World {
         if connection.server_is_gone {
             return false;
         }
-        let (server, agent) = (connection.server, connection.agent);
-        let (number, is_accepted) = (connection.number, connection.is_accepted);
+        let server = connection.server;
+        let agent = connection.agent;
+        let number = connection.number;
+        let is_accepted = connection.is_accepted;
         let Some(message) = connection.up.pop_front() else {
             if connection.agent_end.is_some() {
                 return false;
@@ -204,7 +206,8 @@ impl World {
     fn accept(&mut self, place: usize, hello: Hello) {
         let Connection { server, agent, number, .. } = self.connections[place];
         self.make_follower(server, agent);
-        let (mut accepted, mut applied) = (false, None);
+        let mut accepted = false;
+        let mut applied = None;
         self.with_follower((server, agent), |follower, on| {
             accepted = follower.open(number, hello, on);
             applied = follower.recovery.status().applied;

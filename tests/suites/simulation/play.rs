@@ -19,7 +19,8 @@ impl World {
     }
 
     fn step(&mut self) {
-        let (server, agent) = (self.some_server(), self.some_agent());
+        let server = self.some_server();
+        let agent = self.some_agent();
         match self.rng.random_range(0..100) {
             0..=13 => self.agent_acts(agent),
             14..=39 => self.direct_step(server, agent),

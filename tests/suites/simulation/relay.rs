@@ -45,7 +45,8 @@ impl World {
         let Some(message) = at.publisher.sent.pop_front() else { return false };
         let keeps = at.delivery == Delivery::Log && matches!(message.content, Content::Batch(_));
         if keeps {
-            let (process, incarnation) = (at.process, message.incarnation);
+            let process = at.process;
+            let incarnation = message.incarnation;
             let Content::Batch(batch) = &message.content else { return true };
             let sequence = batch.sequence;
             if self.broker.append(message, process) == Taken::Duplicate {

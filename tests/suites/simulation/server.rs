@@ -313,7 +313,8 @@ impl Live {
             disk.position = position;
         }
         let todo = self.roster(plans).into_iter().collect();
-        let (rng, written) = (ScriptRng::seed_from_u64(rng.random()), self.written.clone());
+        let rng = ScriptRng::seed_from_u64(rng.random());
+        let written = self.written.clone();
         self.checkpoint = Some(Checkpoint { position, todo, batch: Vec::new(), rng, written });
     }
 

@@ -92,14 +92,16 @@ impl Truth {
         let mode = if rng.random_bool(0.5) { CopyMode::Counted } else { CopyMode::Set };
         let mut oracle = Oracle::new(LIMITS);
         let source = oracle.add_source(&worker, ranks[0], mode);
-        let (name, kind) = (name.to_owned(), rng.random_range(0..2));
+        let name = name.to_owned();
+        let kind = rng.random_range(0..2);
         Self { worker, name, mode, ranks, kind, lives: Vec::new(), oracle, source }
     }
 
     pub fn begin_incarnation(&mut self, incarnation: Incarnation, first: u64) {
         self.oracle = Oracle::new(LIMITS);
         self.source = self.oracle.add_source(&self.worker, self.ranks[0], self.mode);
-        let (batches, digests) = (Vec::new(), Vec::new());
+        let batches = Vec::new();
+        let digests = Vec::new();
         self.lives.push(Life { incarnation, first, batches, digests });
     }
 

@@ -243,8 +243,8 @@ impl World {
     pub fn hand_on(&mut self, server: usize, agent: usize) {
         let Some(live) = &mut self.servers[server].live else { return };
         let Some(follower) = live.followers.get_mut(&agent) else { return };
-        let (answers, cancelled) =
-            (mem::take(&mut follower.answers), mem::take(&mut follower.cancelled));
+        let answers = mem::take(&mut follower.answers);
+        let cancelled = mem::take(&mut follower.cancelled);
         self.carry(server, agent, answers, cancelled);
     }
 
@@ -277,7 +277,9 @@ impl World {
 
     /// Tells the time to all whose deadline has passed.
     fn tick(&mut self) {
-        let (now, agents, bares) = (self.now, self.agents.len(), self.bares.len());
+        let now = self.now;
+        let agents = self.agents.len();
+        let bares = self.bares.len();
         for server in 0..self.servers.len() {
             for agent in 0..agents {
                 self.with_follower((server, agent), |follower, on| follower.tick(now, on));

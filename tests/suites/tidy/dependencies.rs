@@ -38,7 +38,8 @@ fn every_dependency_that_is_declared_is_used() {
     for member in members() {
         let folder = root().join(&member);
         let manifest: Table = read(&format!("{member}/Cargo.toml")).parse().expect("a manifest");
-        let (mut product, mut all) = (BTreeSet::new(), BTreeSet::new());
+        let mut product = BTreeSet::new();
+        let mut all = BTreeSet::new();
         named(&folder.join("src"), &mut product);
         named(&folder, &mut all);
         for (section, names) in

@@ -32,7 +32,8 @@ static REWRITING: Mutex<()> = Mutex::new(());
 fn check(path: &str, name: &str, fresh: &str) {
     let _guard = REWRITING.lock().unwrap_or_else(PoisonError::into_inner);
     let document = read(path);
-    let (open, close) = (format!("<!-- {name} -->\n"), format!("<!-- /{name} -->"));
+    let open = format!("<!-- {name} -->\n");
+    let close = format!("<!-- /{name} -->");
     let (head, rest) = document.split_once(&open).unwrap_or_else(|| panic!("{path}: no {open}"));
     let (old, tail) = rest.split_once(&close).unwrap_or_else(|| panic!("{path}: no {close}"));
     if std::env::var("KVASIR_REGENERATE").is_ok() {

@@ -341,7 +341,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("engine::link", "clears command config frames unheard replay topic reports logs driver"),
     (
         "engine::normalise",
-        "drops reasons namespace unchained keys place removed chunks stored known",
+        "drops reasons namespace unchained keys place recent removed adapters chunks stored known",
     ),
     ("engine::order", "buffer held jitter outcomes core rounds"),
     ("engine::scrape", "kind error exposition target fetch engine"),

@@ -162,7 +162,7 @@ pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> Result<bool>) -> 
 /// An authority, its certificate of a server (number 1), and one of a client (number 2).
 pub fn papers() -> Result<(Authority, Paper, Paper)> {
     let authority = Authority::new("kvasir")?;
-    let (server, client) =
-        (authority.sign(1, Validity::Valid)?, authority.sign(2, Validity::Valid)?);
+    let server = authority.sign(1, Validity::Valid)?;
+    let client = authority.sign(2, Validity::Valid)?;
     Ok((authority, server, client))
 }

@@ -18,13 +18,15 @@ use tokio::time::Instant;
 #[tokio::test]
 async fn clients_are_let_in_by_their_certificates() -> Result<()> {
     let (authority, server_paper, good) = papers()?;
-    let (other, stranger) = (Authority::new("other")?, Authority::new("stranger")?);
+    let other = Authority::new("other")?;
+    let stranger = Authority::new("stranger")?;
     let revoked = authority.sign(3, Validity::Valid)?;
     let expired = authority.sign(4, Validity::Expired)?;
     // An authority that is trusted, and has no list of what it revoked.
     let unlisted = other.sign(2, Validity::Valid)?;
     let foreign = stranger.sign(2, Validity::Valid)?;
-    let (authorities, lists) = (authority.path("clients.pem"), authority.path("revoked.pem"));
+    let authorities = authority.path("clients.pem");
+    let lists = authority.path("revoked.pem");
     fs::write(&authorities, authority.pem() + &other.pem())?;
     fs::write(&lists, authority.revoke(&[3])?)?;
     let demand = ["--tls-client-ca", text(&authorities), "--tls-client-crl", text(&lists)];

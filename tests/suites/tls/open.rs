@@ -45,7 +45,8 @@ async fn says(program: &(PathBuf, Vec<&str>), flags: &[&str], expected: &[&str])
     let mut command = command(program, flags);
     let mut child = command.stderr(Stdio::piped()).spawn()?;
     let mut lines = BufReader::new(child.stderr.take().context("its output")?).lines();
-    let (mut seen, mut left) = (Vec::new(), expected.to_vec());
+    let mut seen = Vec::new();
+    let mut left = expected.to_vec();
     let read = async {
         while let Some(line) = lines.next_line().await? {
             left.retain(|part| !line.contains(part));

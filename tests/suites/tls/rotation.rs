@@ -17,9 +17,11 @@ const CLIENTS: usize = 4;
 async fn a_certificate_is_replaced_under_load_without_a_failed_query() -> Result<()> {
     let (authority, paper, good) = papers()?;
     let mut server = index(&flags(&[shows(&paper), demands(&authority)])).await?;
-    let (stop, mut asking) = (CancellationToken::new(), JoinSet::new());
+    let stop = CancellationToken::new();
+    let mut asking = JoinSet::new();
     for _ in 0..CLIENTS {
-        let (dialer, url) = (dialer(&authority, Some(&good))?, https(&server));
+        let dialer = dialer(&authority, Some(&good))?;
+        let url = https(&server);
         let stop = stop.clone();
         asking.spawn(async move {
             let mut asked = 0_u64;

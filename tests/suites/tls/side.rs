@@ -17,7 +17,8 @@ async fn without_a_certificate_only_health_is_seen() -> Result<()> {
     let mut server = index(&flags(&[shows(&paper), demands(&authority), nobody])).await?;
     let [stranger, known] =
         [None, Some(&good)].map(|paper| client(&authority, paper, &[&TLS13], b"http/1.1"));
-    let (stranger, known) = (stranger?, known?);
+    let stranger = stranger?;
+    let known = known?;
     let at = server.addresses.http;
     ensure!(page(at, &stranger, "/livez").await? == (200, "ok\n".to_owned()));
     let (status, text) = page(at, &stranger, "/readyz").await?;
@@ -55,7 +56,8 @@ async fn an_advisor_shows_its_tree_to_known_clients_only() -> Result<()> {
         .spawn()?;
     let [stranger, known] =
         [None, Some(&good)].map(|paper| client(&authority, paper, &[&TLS13], b"http/1.1"));
-    let (stranger, known) = (stranger?, known?);
+    let stranger = stranger?;
+    let known = known?;
     until("it listens", async || Ok(page(at, &stranger, "/livez").await.is_ok())).await?;
     let (status, text) = page(at, &stranger, "/tree").await?;
     ensure!(status == 401 && text.contains("certificate"), "{status}: {text}");

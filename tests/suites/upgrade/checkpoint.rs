@@ -111,7 +111,8 @@ async fn register(client: &mut Indexer, worker: &str, copies: pb::CopyMode) -> R
 
 /// Records a folder, and what it is read as.
 pub async fn record(version: &Path) -> Result<()> {
-    let (broker_folder, kept) = (TempDir::new()?, TempDir::new()?);
+    let broker_folder = TempDir::new()?;
+    let kept = TempDir::new()?;
     let broker = NatsServer::start(broker_folder.path()).await?;
     let endpoints =
         Endpoints { live: format!("{ENGINE}:21001"), replay: format!("{ENGINE}:21002") };
@@ -225,14 +226,16 @@ async fn describe(server: &Server) -> Result<String> {
             writeln!(text, " endpoint {} {}", endpoint.endpoint, endpoint.replay_endpoint)?;
         }
         if let Some(profile) = &at.profile {
-            let (total, tokens) = (profile.total_kv_blocks, profile.max_num_batched_tokens);
+            let total = profile.total_kv_blocks;
+            let tokens = profile.max_num_batched_tokens;
             writeln!(text, " profile {:?} {total:?} {tokens:?}", profile.role())?;
             for label in &profile.labels {
                 writeln!(text, " label {}={}", label.key, label.value)?;
             }
         }
         for rank in &worker.ranks {
-            let (placed, parked) = (rank.placed_blocks, rank.parked_blocks);
+            let placed = rank.placed_blocks;
+            let parked = rank.parked_blocks;
             writeln!(text, " rank {}: {placed} placed, {parked} parked", rank.dp_rank)?;
         }
         text.push_str(&dump(&mut client, &at.worker_id).await?);
@@ -252,7 +255,8 @@ async fn dump(client: &mut Indexer, worker: &str) -> Result<String> {
         ..Default::default()
     };
     let mut parts = client.dump_worker(request).await?.into_inner();
-    let (mut blocks, mut ends) = (BTreeMap::new(), BTreeMap::new());
+    let mut blocks = BTreeMap::new();
+    let mut ends = BTreeMap::new();
     while let Some(part) = parts.message().await? {
         match part.part.context("a part")? {
             Part::Chunk(chunk) => {
@@ -267,7 +271,8 @@ async fn dump(client: &mut Indexer, worker: &str) -> Result<String> {
     let mut text = String::new();
     for end in ends.values() {
         let cursor = end.watermark.as_ref().context("a cursor")?;
-        let (life, mode) = (hex(&cursor.incarnation), end.copy_mode());
+        let life = hex(&cursor.incarnation);
+        let mode = end.copy_mode();
         writeln!(text, " source {}: {life} at {}, {mode:?}", end.source, cursor.sequence)?;
         if let Some(print) = &end.fingerprint {
             writeln!(text, "  fingerprint {:x} {:x}", print.timestamp_bits, print.payload_hash)?;
@@ -280,7 +285,9 @@ async fn dump(client: &mut Indexer, worker: &str) -> Result<String> {
     for ((rank, source, name), at) in blocks {
         let source = &ends.get(&source).context("a source")?.source;
         let copies = [at.device_copies, at.host_copies, at.disk_copies];
-        let (parent, local, placed) = (at.parent_name, at.local_hash, at.placed);
+        let parent = at.parent_name;
+        let local = at.local_hash;
+        let placed = at.placed;
         writeln!(text, " {rank} {source} {name}: {parent:?} {local:?} {placed} {copies:?}")?;
     }
     Ok(text)

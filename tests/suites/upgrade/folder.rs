@@ -43,7 +43,8 @@ pub fn copy_into(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from).with_context(|| from.display().to_string())? {
         let entry = entry?;
-        let (path, name) = (entry.path(), entry.file_name());
+        let path = entry.path();
+        let name = entry.file_name();
         let target = to.join(&name);
         if path.is_dir() {
             copy_into(&path, &target)?;

@@ -177,7 +177,9 @@ fn read(folder: &Path, name: &str) -> Result<String> {
 fn describe(Restored { mut journal, sources }: Restored) -> Result<String> {
     let mut sources = sources.positions;
     let mut text = String::new();
-    let (first, head, oldest) = (journal.first(), journal.head(), journal.oldest());
+    let first = journal.first();
+    let head = journal.head();
+    let oldest = journal.oldest();
     writeln!(text, "batches from {first}: {oldest:?} to {head:?}")?;
     sources.sort_by(|a, b| a.name.cmp(&b.name));
     for source in &sources {
@@ -203,8 +205,9 @@ fn describe(Restored { mut journal, sources }: Restored) -> Result<String> {
         }
     }
     for ((rank, name), at) in held {
-        let (parent, local, copies) =
-            (at.parent.map(|it| it.0), at.local.map(|it| it.0), at.copies);
+        let parent = at.parent.map(|it| it.0);
+        let local = at.local.map(|it| it.0);
+        let copies = at.copies;
         writeln!(text, "{rank} {}: {parent:?} {local:?} {copies:?}", name.0)?;
     }
     Ok(text)

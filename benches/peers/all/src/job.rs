@@ -55,7 +55,8 @@ impl Job {
             let file = open.read(true).write(true).create(true).truncate(true).open(&path);
             file.with_context(|| format!("create {}", path.display()))
         };
-        let (mut output, mut complaint) = (file("output")?, file("complaint")?);
+        let mut output = file("output")?;
+        let mut complaint = file("complaint")?;
         let child = Command::new(&self.program)
             .args(&self.arguments)
             // A complaint is one line, not a list of functions.

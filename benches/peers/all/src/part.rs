@@ -216,7 +216,8 @@ fn own_jobs(settings: &Settings, name: &str, (secs, quick_secs): (f64, f64)) -> 
         let flags = flags.map(|(flag, value)| [flag.to_owned(), value]).into_iter().flatten();
         let quick = settings.quick.then(|| "--quick".to_owned());
         let secs = if settings.quick { quick_secs } else { secs };
-        let (program, name) = (settings.product.join(name), format!("{name}.{trial}"));
+        let program = settings.product.join(name);
+        let name = format!("{name}.{trial}");
         let job = job(name, program, flags.chain(quick).collect(), secs);
         Job { out: Some(out), ..job }
     };
@@ -255,7 +256,8 @@ mod tests {
     use crate::job::lines;
 
     fn raw(text: &str) -> Raw {
-        let (name, identity) = ("ratios".to_owned(), String::new());
+        let name = "ratios".to_owned();
+        let identity = String::new();
         Raw { name, identity, secs: 1.0, outcome: lines(text) }
     }
 

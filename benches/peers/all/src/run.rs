@@ -176,7 +176,9 @@ pub(crate) fn run(options: &Options) -> Result<End> {
             Err(error) => failures.push((name.text(), format!("{error:#}"))),
         }
     }
-    let (date, commit, quick) = (options.date.clone(), options.commit.clone(), options.quick);
+    let date = options.date.clone();
+    let commit = options.commit.clone();
+    let quick = options.quick;
     let head = Head { date, machine, commit, quick };
     write(options, head, parts, failures)
 }
@@ -219,7 +221,8 @@ struct Planned {
 impl Planned {
     /// Forgets what other programs measured, or all.
     fn new(name: Name, settings: &Settings, raw: &Path, fresh: bool) -> Result<Self> {
-        let (programs, jobs) = (name.programs(settings)?, name.jobs(settings)?);
+        let programs = name.programs(settings)?;
+        let jobs = name.jobs(settings)?;
         let folder = raw.join(name.text());
         fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
         for entry in fs::read_dir(&folder)? {

@@ -64,7 +64,8 @@ struct Story {
 
 fn follow<I: Index>(story: &Story) -> Result<usize> {
     let mut index = I::new(story.workers);
-    let (mut batch, mut answer) = (I::Batch::default(), Default::default());
+    let mut batch = I::Batch::default();
+    let mut answer = Default::default();
     let mut answers = 0;
     for (number, stage) in story.stages.iter().enumerate() {
         let part = &story.script.operations()[stage.operations.clone()];

@@ -19,7 +19,8 @@ pub(crate) struct Spent {
 impl Spent {
     /// Runs `work` and adds what it took.
     pub(crate) fn add<R>(&mut self, work: impl FnOnce() -> R) -> R {
-        let (cpu, wall) = (cpu_time(), Instant::now());
+        let cpu = cpu_time();
+        let wall = Instant::now();
         let result = work();
         self.wall += wall.elapsed();
         self.cpu += cpu_time() - cpu;

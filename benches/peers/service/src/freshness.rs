@@ -95,7 +95,8 @@ async fn probe<S: Subject>(
     number: &mut u64,
     is_streamed: bool,
 ) -> Result<Probed> {
-    let (begin, mut seen) = (Instant::now(), Seen::default());
+    let begin = Instant::now();
+    let mut seen = Seen::default();
     while begin.elapsed() < LENGTH {
         let (_, prompt) = Stream::probe(*number);
         let question = subject.question(&prompt);
@@ -111,7 +112,8 @@ async fn probe<S: Subject>(
                     return Ok(Probed::Unseen);
                 }
             }
-            let (now, sent) = (now_ns()?, publishers.probed_ns().await?);
+            let now = now_ns()?;
+            let sent = publishers.probed_ns().await?;
             let time = Duration::from_nanos(now.saturating_sub(sent));
             if is_stored { &mut seen.stored } else { &mut seen.removed }.push(time);
             sleep(PROBE_PAUSE).await;

@@ -101,7 +101,8 @@ fn passing(
     lines: &Receiver<String>,
     mut send: impl FnMut(usize, &[u8]) -> Result<()>,
 ) -> Result<()> {
-    let (mut number, mut pace) = (0_u64, Pace::new(0.0));
+    let mut number = 0_u64;
+    let mut pace = Pace::new(0.0);
     let pass = |number: u64, send: &mut dyn FnMut(usize, &[u8]) -> Result<()>| -> Result<()> {
         let old = number.checked_sub(PASSING_EVENTS).map(|old| stream.passing(old).removed());
         let events: Vec<_> = [stream.passing(number)].into_iter().chain(old).collect();

@@ -120,7 +120,8 @@ pub fn part(taken: &[Measurement], incidents: Vec<Incident>) -> Part {
     let mut bars: Vec<Bar> = COMPARED
         .iter()
         .map(|&(id, what, measure, unit, limit)| {
-            let (own, other) = (ours(measure), theirs(measure));
+            let own = ours(measure);
+            let other = theirs(measure);
             let ratio = own.zip(other).map(|(own, other)| own.median / other.median);
             let bar = Bar::ratio(id.to_owned(), what.to_owned(), limit, AGAINST);
             Bar { ours: side(own, unit), other: side(other, unit), ..bar.with_ratio(ratio) }
@@ -129,7 +130,8 @@ pub fn part(taken: &[Measurement], incidents: Vec<Incident>) -> Part {
     bars.push(dump_growth(ours("dump_peak_growth_bytes"), theirs("dump_peak_growth_bytes")));
     let mut table = Table::new(["measure", "dynamo.indexer", "indexer-server", "ratio"]);
     for &Row(title, measure, unit, decimals) in ROWS {
-        let (other, own) = (theirs(measure), ours(measure));
+        let other = theirs(measure);
+        let own = ours(measure);
         let show = |at: Option<Figure>| {
             at.map_or("not measured".to_owned(), |at| format!("{:.decimals$}", at.median / unit))
         };
@@ -138,7 +140,8 @@ pub fn part(taken: &[Measurement], incidents: Vec<Incident>) -> Part {
             table.row([title.to_owned(), show(other), show(own), ratio.unwrap_or_default()]);
         }
     }
-    let (title, notes) = (TITLE.to_owned(), vec![METHOD.to_owned()]);
+    let title = TITLE.to_owned();
+    let notes = vec![METHOD.to_owned()];
     let mut part = Part { title, notes, bars, incidents, ..Part::default() };
     part.add("Service", "Medians of the trials.", table);
     part.add("From a batch to the first answer that shows it, µs", FRESHNESS, freshness(taken));
@@ -266,7 +269,8 @@ mod tests {
     use bench_figures::Verdict;
 
     fn taken(subject: &str, measure: &str, value: f64) -> Measurement {
-        let (subject, measure) = (subject.to_owned(), measure.to_owned());
+        let subject = subject.to_owned();
+        let measure = measure.to_owned();
         Measurement { subject, trial: 1, measure, value }
     }
 

@@ -82,9 +82,11 @@ impl Stream {
     /// A stream of `events` events over all workers, which differ by one event at most.
     pub fn new(events: u64) -> Self {
         let mut chains = Vec::new();
-        let (mut first_block, mut draws) = (0, 0_u64);
+        let mut first_block = 0;
+        let mut draws = 0_u64;
         for worker in 0..WORKERS {
-            let (index, count) = (worker as u64, WORKERS as u64);
+            let index = worker as u64;
+            let count = WORKERS as u64;
             let mut left = events / count + u64::from(index < events % count);
             while left > 0 {
                 draws += 1;

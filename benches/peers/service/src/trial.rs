@@ -69,7 +69,8 @@ pub(crate) struct Trial<'a> {
 
 impl Trial<'_> {
     pub(crate) fn add(&mut self, measure: &str, value: f64) -> Result<()> {
-        let (subject, measure) = (self.name.to_owned(), measure.to_owned());
+        let subject = self.name.to_owned();
+        let measure = measure.to_owned();
         Measurement { subject, trial: self.trial, measure, value }.print()
     }
 

@@ -120,7 +120,9 @@ fn the_latest_lives_of_a_checkpoint_are_remembered_with_room_for_others() {
 fn states_lives_at_random(seed: u64) -> u64 {
     let mut dice = Dice::new(seed);
     let mut source = Source::new(rewinding());
-    let (mut ended, mut newest, mut refused) = (BTreeMap::new(), 0, 0);
+    let mut ended = BTreeMap::new();
+    let mut newest = 0;
+    let mut refused = 0;
     source.connect(Incarnation(0));
     let mut present = 0;
     for _ in 0..2_000 {

@@ -176,7 +176,8 @@ fn a_replay_socket_that_does_not_answer_is_tried_again_with_back_off() {
             sequencer.handle_after(Input::Tick, now);
         }
     }
-    let (min, max) = (config.retry_min, config.retry_max);
+    let min = config.retry_min;
+    let max = config.retry_max;
     assert!(waits[0] >= min / 2 && waits[0] <= min, "{waits:?}");
     assert!(waits[1] >= min && waits[1] <= min * 2, "{waits:?}");
     // Three in a row, then the probe's interval.

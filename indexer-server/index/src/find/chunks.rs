@@ -59,7 +59,8 @@ impl Index {
         runs: &mut Vec<Run>,
     ) {
         runs.clear();
-        let (mut from, holder) = (0, at.holder.0);
+        let mut from = 0;
+        let holder = at.holder.0;
         for stretch in stretches {
             let end = stretch.end.min(at.blocks);
             if end <= from {

@@ -346,7 +346,9 @@ impl Index {
     }
 
     fn count_stretches(&self, at: &mut Match, stretches: &[Stretch], used: [bool; Tier::COUNT]) {
-        let (mut from, blocks, holder) = (0, at.blocks, at.holder.0);
+        let mut from = 0;
+        let blocks = at.blocks;
+        let holder = at.holder.0;
         for stretch in stretches {
             // With pools, a rank may stop within a stretch.
             let end = stretch.end.min(blocks);

@@ -84,7 +84,8 @@ impl Index {
         is_wanted: impl Fn() -> bool,
     ) -> bool {
         let readers = shared.numbered().map(|pool| self.roles.readers(pool)).collect();
-        let (pools, tiers) = (Pools { shared, readers }, query.tiers);
+        let pools = Pools { shared, readers };
+        let tiers = query.tiers;
         let all = index_u32(shared.blocks());
         match query.key {
             QueryKey::Locals(locals) => {

@@ -109,7 +109,8 @@ impl Holders {
     }
 
     fn remove_worker(&mut self, worker: u32) -> Worker {
-        let (hash, workers) = (hash_of(&self.workers, worker), &self.workers);
+        let hash = hash_of(&self.workers, worker);
+        let workers = &self.workers;
         self.names.remove(hash, |&at| at == worker, |&at| hash_of(workers, at));
         self.workers.remove(worker)
     }

@@ -345,7 +345,8 @@ impl Placements {
         seen.resize(self.holders.pages.numbers().div_ceil(64), 0);
         // Whoever is at a node is at those before it too, so equal numbers are equal sets; but not
         // while removed workers are being swept.
-        let (mut known, nested) = (0, self.holders.retired.is_empty());
+        let mut known = 0;
+        let nested = self.holders.retired.is_empty();
         for (at, &node) in path.iter().enumerate().rev() {
             let entries = self.nodes.pages[node].entries();
             if nested && entries.len() == known {

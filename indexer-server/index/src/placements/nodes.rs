@@ -27,7 +27,8 @@ pub(super) struct Node {
 
 impl Default for Node {
     fn default() -> Self {
-        let (first, branches) = (NONE, 0);
+        let first = NONE;
+        let branches = 0;
         Self { local: LocalHash(0), parent: NONE, first, branches, entries: SmallVec::new() }
     }
 }
@@ -177,7 +178,9 @@ impl Nodes {
     /// Every node is its parent's child, and the counts are right.
     pub(super) fn validate(&self) -> Result<(), String> {
         self.pages.validate()?;
-        let (mut roots, mut branches, mut spilled_bytes) = (0, 0, 0);
+        let mut roots = 0;
+        let mut branches = 0;
+        let mut spilled_bytes = 0;
         for (at, node) in self.pages.iter() {
             if self.child(node.parent, node.local) != Some(at) {
                 return Err(format!("node {at} is no child of node {}", node.parent));

@@ -172,7 +172,8 @@ impl<T> Pages<T> {
     /// Every page with room is in the list once, no other is, and the counts are right.
     pub(super) fn validate(&self) -> Result<(), String> {
         let mut listed = vec![false; self.pages.len()];
-        let (mut at, mut previous) = (self.open, NONE);
+        let mut at = self.open;
+        let mut previous = NONE;
         while at != NONE {
             let page = &self.pages[at as usize];
             if page.previous != previous || std::mem::replace(&mut listed[at as usize], true) {

@@ -256,7 +256,9 @@ impl Run {
         let Self { dice, kinds, now, placements, reference, .. } = self;
         match dice.below(16) {
             0..=6 => {
-                let (worker, prompt, ttl) = (dice.worker(), dice.prompt(*kinds), dice.below(20));
+                let worker = dice.worker();
+                let prompt = dice.prompt(*kinds);
+                let ttl = dice.below(20);
                 let mut recording = placements.begin(worker.clone(), seconds(*now), seconds(ttl));
                 let mut recorded = Recorded::default();
                 for piece in prompt.chunks(dice.size(6) + 1) {
@@ -320,7 +322,8 @@ impl Run {
     fn go_on(&mut self) {
         let Self { dice, now, placements, reference, .. } = self;
         let mut open = self.open.take().unwrap_or_else(|| {
-            let (worker, ttl) = (dice.worker(), dice.below(20));
+            let worker = dice.worker();
+            let ttl = dice.below(20);
             let recording = placements.begin(worker.clone(), seconds(*now), seconds(ttl));
             reference.begun += 1;
             Open { recording, worker, prompt: Vec::new(), key: (*now + ttl, reference.begun) }
@@ -362,7 +365,8 @@ fn equals_the_reference_after_any_history() {
     for seed in 0..4_000 {
         let mut dice = Dice(mix(seed));
         let kinds = dice.below(4) + 1;
-        let (placements, reference) = (Placements::default(), Reference::default());
+        let placements = Placements::default();
+        let reference = Reference::default();
         let mut run = Run {
             dice,
             kinds,

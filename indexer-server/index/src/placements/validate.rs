@@ -28,7 +28,8 @@ impl Placements {
             if holder.first == NONE && !holder.is_retired() {
                 return Err(format!("holder {at} has no placement"));
             }
-            let (mut number, mut previous) = (holder.first, NONE);
+            let mut number = holder.first;
+            let mut previous = NONE;
             while number != NONE {
                 let placement = &self.placements[number];
                 if placement.holder != at || placement.previous != previous {

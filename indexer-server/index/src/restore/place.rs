@@ -61,7 +61,8 @@ impl RankChange<'_> {
         run: &RunImage,
     ) -> Landed {
         let mut landed = Landed::default();
-        let (mut at, mut parent) = (at, parent);
+        let mut at = at;
+        let mut parent = parent;
         while let Some(rest) = run.blocks.get(landed.len()..).filter(|rest| !rest.is_empty()) {
             let room = self.limits.chain_blocks_max.saturating_sub(self.trie.depth(at));
             let Some(&block) = rest.first().filter(|_| room > 0) else {

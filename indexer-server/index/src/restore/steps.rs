@@ -103,7 +103,8 @@ impl Restore {
         let prepared = PreparedChunk::for_slots(runs.map(|run| run.blocks.len()).sum());
         let mut ranks = Vec::with_capacity(saved.len());
         for (rank, mut saved) in saved {
-            let (primary, shed_blocks) = (saved.primary, saved.shed_blocks);
+            let primary = saved.primary;
+            let shed_blocks = saved.shed_blocks;
             let short = mem::take(&mut saved.short);
             let meanings = mem::take(&mut saved.meanings).into_iter();
             let Some(Order { items, parked, displaced }) = order(saved) else {
@@ -349,7 +350,8 @@ impl RankSteps {
             What::Hole(hole) => {
                 let depth_max = change.limits.chain_blocks_max;
                 let landed = at.filter(|&at| change.trie.depth(at) < depth_max).map(|at| {
-                    let (name, local) = (hole.name, hole.local);
+                    let name = hole.name;
+                    let local = hole.local;
                     let slot = change.restore_hole(at, StoredBlock { name, local });
                     self.pending.push((self.landed.len(), slot));
                     Landed::at(slot)

@@ -307,8 +307,8 @@ impl Follower {
         let (Some((target, incarnation)), Some(turn)) = (target, turn) else {
             return self.end_audit("abandoned").await;
         };
-        let (parts, until) =
-            (target.ask((incarnation, question), turn), Instant::now() + ANSWER_TIMEOUT);
+        let parts = target.ask((incarnation, question), turn);
+        let until = Instant::now() + ANSWER_TIMEOUT;
         self.audit.stage = Stage::Asking { parts, until, answer };
         Ok(())
     }

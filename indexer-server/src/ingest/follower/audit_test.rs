@@ -92,7 +92,8 @@ fn of_a_name_the_last_word_counts() {
         copies: [1, 0, 0],
     };
     let bucket = |at: &HeldBlock| digest_bucket(block_digest(at.name, at.local));
-    let (one, other) = (held(1, 1), held(1, 2));
+    let one = held(1, 1);
+    let other = held(1, 2);
     let buckets: RankBuckets = [(0, vec![bucket(&one)])].into();
     let mut blocks = Blocks::new();
     put(&mut blocks, &buckets, 0, one);

@@ -260,7 +260,8 @@ async fn digests_that_are_not_of_what_is_held_are_read_again() {
     scene.apply(stored(0, &truth)).await;
     scene.beat(0, Some(digests(&truth).total(0))).await;
     assert_eq!(scene.audits("same").await, 1);
-    let (source, partition) = (scene.shown().0, scene.ingest.partitions.list().remove(0));
+    let source = scene.shown().0;
+    let partition = scene.ingest.partitions.list().remove(0);
     let wrong = [(0, digests(&[2, 3]))];
     let shard = partition.shard_of(&scene.registration.worker);
     let change = move |index: &mut kvasir_index::Index| {

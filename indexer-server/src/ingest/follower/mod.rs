@@ -303,7 +303,8 @@ impl Follower {
         self.stream_incarnation = Some(incarnation);
         self.audit.forget_announced();
         self.waiting.clear();
-        let (first, head) = (hello.first_sequence, hello.head_sequence);
+        let first = hello.first_sequence;
+        let head = hello.head_sequence;
         self.input(Input::Connected { incarnation, first, head, in_order }).await?;
         self.shared.set_idle(false);
         self.shared.set_link(true, now);
@@ -361,7 +362,8 @@ impl Follower {
             }
             Ok(Part::Dump(LocalDumpPart::End(end))) => {
                 self.dump_is_incomplete = end.incomplete;
-                let (incarnation, watermark) = (end.incarnation, end.watermark);
+                let incarnation = end.incarnation;
+                let watermark = end.watermark;
                 (Input::DumpEnd { round, incarnation, watermark }, Some("completed"))
             }
             Ok(Part::Events(EventsPart::TooOld { .. } | EventsPart::Ahead { .. })) => {
@@ -454,7 +456,8 @@ fn recovery(
     name: &str,
     resume: Option<&SourceStatus>,
 ) -> Recovery<HeldBatch, Chunk> {
-    let (registration, config) = (&worker.registration, &ingest.config);
+    let registration = &worker.registration;
+    let config = &ingest.config;
     let mut hasher = DefaultHasher::new();
     (&registration.partition, &registration.worker, name).hash(&mut hasher);
     let is_asked = ingest.local_indexers.is_some() && registration.local_indexer.is_some();

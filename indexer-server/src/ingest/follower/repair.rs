@@ -94,11 +94,14 @@ impl Follower {
         };
         let ours: BTreeMap<_, _> = ours.into_iter().collect();
         let ranks: BTreeSet<_> = ours.keys().chain(theirs.keys()).copied().collect();
-        let (nothing, mut buckets, mut places) =
-            (RankDigest::default(), RankBuckets::new(), Vec::new());
+        let nothing = RankDigest::default();
+        let mut buckets = RankBuckets::new();
+        let mut places = Vec::new();
         for rank in ranks {
-            let (ours, theirs) = (ours.get(&rank), theirs.get(&rank));
-            let (ours, theirs) = (ours.unwrap_or(&nothing), theirs.unwrap_or(&nothing));
+            let ours = ours.get(&rank);
+            let theirs = theirs.get(&rank);
+            let ours = ours.unwrap_or(&nothing);
+            let theirs = theirs.unwrap_or(&nothing);
             let differing = ours.differing(theirs);
             if !differing.is_empty() {
                 buckets.insert(rank, differing);
@@ -215,7 +218,8 @@ impl Follower {
         if !self.read(&source, read).await? {
             return Ok(false);
         }
-        let (id, ranks) = (source.id(), ranks.into_iter().collect::<Vec<_>>());
+        let id = source.id();
+        let ranks = ranks.into_iter().collect::<Vec<_>>();
         let set = move |index: &mut Index| index.set_digests(id, &ranks).unwrap_or(false);
         Ok(self.ingest.writer.change(source.shard(), set).await?)
     }

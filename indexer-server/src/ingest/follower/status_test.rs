@@ -101,7 +101,9 @@ async fn what_a_source_stated_before_a_restart_lasts_until_its_next_heartbeat() 
     let source = ingest.writer.add_source(&worker.partition, worker.id(), named, 0).await;
     let source = source.expect("the index is there").expect("a first source");
     let cursor = Cursor { incarnation: INCARNATION, sequence: 5, fingerprint: None };
-    let (reason, example, since) = (Reason::UnknownEvent, "type=X".into(), Duration::ZERO);
+    let reason = Reason::UnknownEvent;
+    let example = "type=X".into();
+    let since = Duration::ZERO;
     let reasons = [StateReason { reason, count: 1, example, since }].into();
     let resumed = ResumedSource {
         name: named.0.to_owned(),

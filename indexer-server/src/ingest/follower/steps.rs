@@ -94,7 +94,8 @@ impl Follower {
         let mut counts = applied.counts;
         counts.rejected += applied.refused.map_or(0, |(_, operations)| operations);
         if has_clear && !self.contradictions.is_empty() {
-            let (writer, id) = (&self.ingest.writer, source.id());
+            let writer = &self.ingest.writer;
+            let id = source.id();
             let is_all = move |index: &mut kvasir_index::Index| {
                 index.feeds_only(id, rank) || index.holds_nothing(id)
             };
@@ -141,7 +142,8 @@ impl Follower {
         &mut self,
         source: &IndexedSource,
     ) -> Result<bool, IngestError> {
-        let (writer, id) = (&self.ingest.writer, source.id());
+        let writer = &self.ingest.writer;
+        let id = source.id();
         Ok(writer.change(source.shard(), move |index| index.lacks_blocks(id)).await?)
     }
 
@@ -152,7 +154,8 @@ impl Follower {
     ) -> Result<(), IngestError> {
         let source = self.source(rank).await?;
         for part in records.chunks(NAMES_TOGETHER) {
-            let (id, part) = (source.id(), part.to_vec());
+            let id = source.id();
+            let part = part.to_vec();
             let set = move |index: &mut kvasir_index::Index| index.set_names(id, rank, &part);
             if let Err(error) = self.ingest.writer.change(source.shard(), set).await? {
                 tracing::debug!(%error, source = self.name, "the index refused names of a dump");
@@ -205,7 +208,8 @@ impl Follower {
         if let Some(source) = self.shared.source() {
             return Ok(source);
         }
-        let (worker, named) = (&self.worker, (self.name.as_str(), self.copy_mode));
+        let worker = &self.worker;
+        let named = (self.name.as_str(), self.copy_mode);
         let writer = &self.ingest.writer;
         let added = writer.add_source(&worker.partition, worker.id(), named, rank).await??;
         if self.audit.is_wanted() {
@@ -260,7 +264,8 @@ impl Follower {
     }
 
     fn status(&self) -> SourceStatus {
-        let (status, stated) = (self.recovery.status(), self.stated.now());
+        let status = self.recovery.status();
+        let stated = self.stated.now();
         let torn = if self.is_torn { SourceState::CatchingUp } else { SourceState::Exact };
         let differs = if self.audit.differs() { SourceState::Gap } else { SourceState::Exact };
         SourceStatus {
@@ -335,7 +340,9 @@ impl Follower {
 
     /// Refusals are logged at a low level: publishers retry, and log them too.
     pub(super) fn log_opened(&self, hello: &Hello, opened: &Result<Opened, IngestError>) {
-        let (source, worker, incarnation) = (&self.name, self.worker.address(), hello.incarnation);
+        let source = &self.name;
+        let worker = self.worker.address();
+        let incarnation = hello.incarnation;
         match opened {
             Ok(opened) => {
                 let applied = opened.applied.map(|cursor| cursor.sequence);

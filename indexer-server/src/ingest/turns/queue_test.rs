@@ -58,7 +58,8 @@ fn agents_that_never_answer_keep_nobody_from_being_read() {
 #[test]
 fn one_agent_has_few_turns_and_the_others_come_before_its_next() {
     let mut queue = TurnQueue::new(READINGS);
-    let (busy, other) = (known(&mut queue, "busy"), known(&mut queue, "other"));
+    let busy = known(&mut queue, "busy");
+    let other = known(&mut queue, "other");
     let tickets: Vec<_> = (0..20).map(|_| queue.wait(&busy)).collect();
     let granted: Vec<_> = turns(&mut queue, seconds(1)).into_iter().map(|(at, _)| at).collect();
     assert_eq!(granted, tickets[..AGENT_TURNS_MAX]);
@@ -67,7 +68,8 @@ fn one_agent_has_few_turns_and_the_others_come_before_its_next() {
         known(&mut queue, name);
     }
     let first = queue.wait(&busy);
-    let (second, third) = (queue.wait(&busy), queue.wait(&other));
+    let second = queue.wait(&busy);
+    let third = queue.wait(&other);
     for expected in [first, third, second] {
         let (ticket, turn) = queue.next(seconds(1)).expect("a turn");
         assert_eq!((ticket, turn), (expected, Turn::Read));
@@ -106,7 +108,8 @@ fn who_does_not_answer_rests_for_longer_each_time_until_it_is_heard() {
 #[test]
 fn answers_that_begin_while_others_are_read_wait_and_are_asked_for_again() {
     let mut queue = TurnQueue::new(1);
-    let (first, second) = (queue.wait(&agent("first")), queue.wait(&agent("second")));
+    let first = queue.wait(&agent("first"));
+    let second = queue.wait(&agent("second"));
     let opened = turns(&mut queue, seconds(1));
     assert_eq!(opened, [(first, Turn::Open), (second, Turn::Open)]);
     assert!(queue.answered(first));

@@ -71,7 +71,8 @@ impl Collector for Sizes {
             let labels = [("model", partition.key().model()), ("tenant", partition.key().tenant())];
             ConstGauge::new(size.blocks as u64).encode(family.encode_family(&labels)?)?;
         }
-        let (help, unit) = ("Memory of what placements announced", Some(&Unit::Bytes));
+        let help = "Memory of what placements announced";
+        let unit = Some(&Unit::Bytes);
         let mut family = encoder.encode_descriptor("speculative_memory", help, unit, kind)?;
         for (partition, size) in partitions.iter().zip(&sizes) {
             let labels = [("model", partition.key().model()), ("tenant", partition.key().tenant())];

@@ -118,7 +118,8 @@ impl Speculation {
         if *blocks <= room {
             return;
         }
-        let (target, partitions) = (blocks_kept.min(room), self.partitions.list());
+        let target = blocks_kept.min(room);
+        let partitions = self.partitions.list();
         // Counted again, in case a change failed half-way.
         *blocks = partitions.iter().map(|partition| partition.speculative().blocks()).sum();
         while *blocks > target {

@@ -43,7 +43,8 @@ impl Fleet {
     }
 
     async fn record(&self, model: &str, name: &str, locals: &[LocalHash], now: u64) -> Recorded {
-        let (now, ttl) = (seconds(now), seconds(100));
+        let now = seconds(now);
+        let ttl = seconds(100);
         let prompt = Speculative { worker: worker(name), locals, now, ttl };
         let recorded = self.speculation.record(&self.partition(model), prompt, || true).await;
         recorded.expect("a worker that is there")
@@ -108,7 +109,8 @@ async fn a_tenant_that_fills_the_room_costs_others_nothing() {
     let fleet = Fleet::new(10_000, 8_000);
     let record = async |tenant: &str, number, blocks, ttl| {
         let partition = fleet.partition_of("m", tenant);
-        let (locals, ttl) = (prompt(number, blocks), seconds(ttl));
+        let locals = prompt(number, blocks);
+        let ttl = seconds(ttl);
         let prompt = Speculative { worker: worker("w"), locals: &locals, now: seconds(0), ttl };
         fleet.speculation.record(&partition, prompt, || true).await.expect("a worker");
     };
@@ -147,7 +149,9 @@ async fn a_removed_worker_has_nothing_and_takes_nothing() {
     fleet.speculation.remove_worker(&partition, &worker("w").worker).await;
     fleet.validate().await;
     assert_eq!(fleet.find("a", &prompt(1, 9_000), 0), [("v".to_owned(), 10)]);
-    let (locals, now, ttl) = (prompt(1, 3), seconds(0), seconds(9));
+    let locals = prompt(1, 3);
+    let now = seconds(0);
+    let ttl = seconds(9);
     let late = Speculative { worker: worker("w"), locals: &locals, now, ttl };
     let refused = fleet.speculation.record(&partition, late, || false).await;
     assert_eq!(refused, Err(SpeculationError::Gone));
@@ -190,7 +194,8 @@ async fn removals_and_ends_do_not_cut_the_recordings_of_others() {
     let partition = fleet.partition("a");
     fleet.record("a", "w", &prompt(1, 20_000), 0).await;
     fleet.record("a", "u", &prompt(2, 20_000), 0).await;
-    let (long, gone) = (prompt(3, 20_000), worker("w").worker);
+    let long = prompt(3, 20_000);
+    let gone = worker("w").worker;
     let (recorded, (), ()) = futures::join!(
         fleet.record("a", "v", &long, 100),
         fleet.speculation.remove_worker(&partition, &gone),

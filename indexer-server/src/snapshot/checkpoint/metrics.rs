@@ -91,7 +91,8 @@ impl CheckpointMetrics {
         self.written.inc();
         self.duration.observe(report.duration.as_secs_f64());
         self.disk_bytes.set(i64::try_from(report.disk_bytes).unwrap_or(i64::MAX));
-        let (written_at, written_bytes) = (Some(Instant::now()), report.written_bytes);
+        let written_at = Some(Instant::now());
+        let written_bytes = report.written_bytes;
         let mut last = self.last();
         // A store that was reopened counts from 0.
         let before = Some(last.written_bytes).filter(|before| *before <= written_bytes);

@@ -56,7 +56,8 @@ impl SharedStore {
             Ok(work(store))
         });
         done.await.unwrap_or_else(|error| {
-            let (folder, reason) = (self.config.folder.clone(), error.to_string());
+            let folder = self.config.folder.clone();
+            let reason = error.to_string();
             Err(StoreError::Disk { folder, reason })
         })
     }

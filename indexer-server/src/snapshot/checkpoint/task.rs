@@ -262,7 +262,8 @@ impl Checkpointer {
             store.figures()
         });
         let figures = figures.await??;
-        let (written_bytes, disk_bytes) = (figures.written_bytes(), figures.disk_bytes);
+        let written_bytes = figures.written_bytes();
+        let disk_bytes = figures.disk_bytes;
         Ok(Report { written_bytes, disk_bytes, ..report })
     }
 
@@ -387,7 +388,8 @@ impl Checkpointer {
         report.blocks += blocks;
         gone.iter().for_each(|address| drop(self.stored.remove(address)));
         for PendingImage { address, registration, registered_by, image, .. } in images {
-            let (registration, is_empty) = (Some(registration), image.sources.is_empty());
+            let registration = Some(registration);
+            let is_empty = image.sources.is_empty();
             self.stored.insert(address, Stored { registration, registered_by, is_empty });
         }
         Ok(())

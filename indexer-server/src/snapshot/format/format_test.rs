@@ -109,7 +109,8 @@ fn contents_are_read_as_written_and_nothing_else_is() {
         let name = random_name(&mut random);
         check(seed, &name, encode_name, |bytes| decode_name(name.name, bytes));
         let position = random_position(&mut random);
-        let (name, local) = (BlockName(random.random()), LocalHash(random.random()));
+        let name = BlockName(random.random());
+        let local = LocalHash(random.random());
         let hole = HoleImage { position, name, local };
         let encode = |hole: &HoleImage, bytes: &mut Vec<u8>| {
             encode_hole(hole, bytes);
@@ -279,7 +280,8 @@ fn image() -> WorkerImage {
 
 #[test]
 fn records_keep_sources_ranks_and_cursors() {
-    let (partition, image) = (PartitionKey::new("m", "t").expect("names"), image());
+    let partition = PartitionKey::new("m", "t").expect("names");
+    let image = image();
     let state = WorkerState {
         partition: &partition,
         image: &image,

@@ -268,7 +268,8 @@ impl From<&Cursor> for CursorRecord {
 
 impl From<CursorRecord> for Cursor {
     fn from(record: CursorRecord) -> Self {
-        let (high, low) = (record.incarnation_high, record.incarnation_low);
+        let high = record.incarnation_high;
+        let low = record.incarnation_low;
         Self {
             incarnation: IncarnationRecord { high, low }.into(),
             sequence: record.sequence,
@@ -412,7 +413,8 @@ impl WorkerRecord {
     ) -> Result<StoredWorker, FormatError> {
         let address = self.address()?;
         // What a newer server means by another number is not known here: the worker stays.
-        let (registered_by, held_blocks) = (self.registered_by().into(), self.held_blocks);
+        let registered_by = self.registered_by().into();
+        let held_blocks = self.held_blocks;
         let ranks: Vec<_> = self.ranks.into_iter().map(RankRecord::into_rank).collect();
         if !ranks.is_sorted_by(|one, next| one.rank < next.rank) {
             return Err(FormatError::Range { what: WHAT, field: "ranks" });

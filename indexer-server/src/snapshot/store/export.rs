@@ -119,7 +119,8 @@ impl Export {
                 return Ok(Some(key.to_vec()));
             }
             if counts(&self.generations, key, &self.view)? && !self.frames.record(key, value) {
-                let (folder, reason) = (self.view.clone(), "a value is too long".to_owned());
+                let folder = self.view.clone();
+                let reason = "a value is too long".to_owned();
                 return Err(StoreError::Corrupt { folder, reason });
             }
             records.next();

@@ -32,8 +32,8 @@ pub(super) fn prepare(database: &Path) -> Result<(), StoreError> {
         let name = entry.map_err(failed)?.file_name();
         let name = name.to_string_lossy();
         if name.ends_with(".sst") || name.ends_with(".log") {
-            let (folder, reason) =
-                (database.to_owned(), format!("{name} is there, but no CURRENT"));
+            let folder = database.to_owned();
+            let reason = format!("{name} is there, but no CURRENT");
             return Err(StoreError::Corrupt { folder, reason });
         }
     }

@@ -95,7 +95,8 @@ impl<R: Read> FrameReader<R> {
     /// # Errors
     /// If it is not one, or of another version.
     pub(super) fn new(reader: R) -> Result<Self, ImportError> {
-        let (key, value) = (Vec::new(), Vec::new());
+        let key = Vec::new();
+        let value = Vec::new();
         let mut frames = Self { reader, hash: Xxh3::new(), count: 0, key, value };
         if frames.array()? != MAGIC {
             return Err(damaged("its header is wrong"));

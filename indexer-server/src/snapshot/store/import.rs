@@ -68,7 +68,8 @@ impl SnapshotStore {
         self.directory = directory;
         self.position = position;
         self.is_inherited = true;
-        let (workers, held_blocks) = (self.directory.len(), self.directory.held_blocks());
+        let workers = self.directory.len();
+        let held_blocks = self.directory.held_blocks();
         Ok(Imported { workers, held_blocks, position })
     }
 

@@ -56,7 +56,8 @@ pub(super) fn lost(folder: &Path, next: u64) -> u64 {
 pub(super) fn next(database: &DB, folder: &Path) -> Result<u64, StoreError> {
     let mut marks = database.raw_iterator_opt(options::sweep(write_bounds()));
     marks.seek_to_first();
-    let (mut first, mut next) = (None, 0);
+    let mut first = None;
+    let mut next = 0;
     while let Some(key) = marks.key() {
         let number = write_of(key).map_err(|error| StoreError::unreadable(folder, &error))?;
         if first.is_some() && number != next {

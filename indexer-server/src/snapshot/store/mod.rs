@@ -342,7 +342,8 @@ fn read_manifest(
         if first.is_none() {
             return Ok(None);
         }
-        let (folder, reason) = (folder.to_owned(), "it has no manifest".to_owned());
+        let folder = folder.to_owned();
+        let reason = "it has no manifest".to_owned();
         return Err(StoreError::Foreign { folder, reason });
     };
     let manifest = ManifestRecord::read(&value);
@@ -390,7 +391,8 @@ fn read_directory(database: &DB, folder: &Path) -> Result<Directory, StoreError>
         let address = record.address().map_err(unreadable)?;
         let name = address.to_string();
         if !directory.put(address, entry) {
-            let (folder, reason) = (folder.to_owned(), format!("worker {name} is there twice"));
+            let folder = folder.to_owned();
+            let reason = format!("worker {name} is there twice");
             return Err(StoreError::Corrupt { folder, reason });
         }
         records.next();

@@ -57,7 +57,8 @@ impl SnapshotStore {
         let worker = record.into_worker(registration).map_err(unreadable)?;
         let mut contents = database.raw_iterator_opt(options::sweep(bounds));
         contents.seek_to_first();
-        let (ranks, folder) = (worker.ranks.clone(), self.folder.clone());
+        let ranks = worker.ranks.clone();
+        let folder = self.folder.clone();
         let pieces = Pieces { contents, ranks, folder, has_failed: false };
         Ok(Some(Restored { worker, pieces }))
     }

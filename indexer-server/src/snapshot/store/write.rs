@@ -234,7 +234,8 @@ impl SnapshotStore {
         let batch = mem::take(&mut group.batch);
         self.encoded_bytes += mem::take(&mut group.bytes);
         let Some(database) = self.database.as_ref().filter(|_database| self.is_writable) else {
-            let (folder, reason) = (self.folder.clone(), "not open for writing".to_owned());
+            let folder = self.folder.clone();
+            let reason = "not open for writing".to_owned();
             return Err(StoreError::Disk { folder, reason });
         };
         match marks::write(database, batch, self.next_write, options) {

@@ -153,7 +153,8 @@ impl Pages {
     where
         B: Body<Error: Into<BoxError>>,
     {
-        let (path, sees) = (request.uri().path(), Sees::of(caller));
+        let path = request.uri().path();
+        let sees = Sees::of(caller);
         let is_health = ["/livez", "/readyz"].contains(&path);
         match sees {
             Sees::Health if !is_health => {

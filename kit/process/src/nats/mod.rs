@@ -142,7 +142,8 @@ impl NatsServers {
     ) -> ConnectOptions {
         let by = Arc::clone(&self.sign_on);
         let sign_on = move |nonce: Vec<u8>| {
-            let (allowed, by) = (may_sign_on(), Arc::clone(&by));
+            let allowed = may_sign_on();
+            let by = Arc::clone(&by);
             async move {
                 if !allowed {
                     return Err(AuthError::new("this connection is not made again"));

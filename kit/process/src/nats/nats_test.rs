@@ -37,7 +37,8 @@ fn files_are_checked_and_read_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("file");
     let user = KeyPair::new_user();
-    let (seed, account) = (user.seed().expect("a seed"), KeyPair::new_account());
+    let seed = user.seed().expect("a seed");
+    let account = KeyPair::new_account();
     let account = account.seed().expect("a seed");
     let credentials = |jwt: &str, seed: &str| {
         format!(

@@ -37,7 +37,8 @@ impl SignOn {
             Self::Credentials(path) => {
                 let text = read(path)?;
                 let part = |title| section(&text, title).ok_or_else(|| lacks(path, title));
-                let (jwt, seed) = (part("NATS USER JWT")?, part("USER NKEY SEED")?);
+                let jwt = part("NATS USER JWT")?;
+                let seed = part("USER NKEY SEED")?;
                 let mut auth = Auth::new();
                 auth.jwt = Some(jwt.to_owned());
                 auth.signature = Some(sign(path, seed, nonce)?.1);

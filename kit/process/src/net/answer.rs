@@ -87,7 +87,9 @@ pub struct AnswerBody<B, K> {
 impl<B, K> AnswerBody<B, K> {
     /// The body of an answer to a client.
     pub fn new(body: B, limits: AnswerLimits, peer: Arc<Peer>, (call, kept): (Call, K)) -> Self {
-        let (progress, rest, refused) = (None, None, false);
+        let progress = None;
+        let rest = None;
+        let refused = false;
         Self { call, body, limits, peer, progress, rest, refused, _kept: kept }
     }
 

@@ -214,7 +214,8 @@ impl LimitedListener {
         client: Option<SocketAddr>,
         permit: OwnedSemaphorePermit,
     ) -> Connection {
-        let (patience, metrics) = (self.limits.patience, self.metrics.clone());
+        let patience = self.limits.patience;
+        let metrics = self.metrics.clone();
         metrics.open.inc();
         Connection {
             stream,

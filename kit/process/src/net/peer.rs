@@ -143,7 +143,9 @@ impl Peer {
     /// server that is too busy to send anything.
     pub(super) fn stalls(&self, looks_max: u32) -> bool {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut waits_at_all, mut is_taken, mut stalls) = (false, false, false);
+        let mut waits_at_all = false;
+        let mut is_taken = false;
+        let mut stalls = false;
         answers.watched.retain_mut(|answer| {
             let Some(progress) = answer.progress.upgrade() else { return false };
             let taken = progress.taken.load(Ordering::Relaxed);
@@ -169,8 +171,8 @@ mod tests {
 
     #[test]
     fn an_answer_of_which_nothing_is_taken_for_too_long_is_seen() {
-        let (peer, progress) =
-            (Peer::new(None, PeerLimits::default()), Arc::new(Progress::default()));
+        let peer = Peer::new(None, PeerLimits::default());
+        let progress = Arc::new(Progress::default());
         peer.watch(&progress);
         for _ in 0..9 {
             assert!(!peer.stalls(3), "nothing waits");

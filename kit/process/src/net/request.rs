@@ -192,7 +192,8 @@ impl<B> RequestBody<B> {
             return Ok(());
         }
         let added = if self.charge.is_some() { came - before } else { came };
-        let (port, own) = (&self.limits.message_bytes, &self.peer.message_bytes);
+        let port = &self.limits.message_bytes;
+        let own = &self.peer.message_bytes;
         let charged = match &mut self.charge {
             Some(charge) => charge.grow(added),
             None => Charge::take(port, own, added).map(|charge| self.charge = Some(charge)),
@@ -216,7 +217,8 @@ impl<B> RequestBody<B> {
             Pace::Endless(message) | Pace::Idle(message, _) if self.messages.came > 0 => *message,
             Pace::Endless(_) => return Poll::Pending,
             Pace::Idle(_, limit) => {
-                let (usual, crowded) = (limit.usual, limit.crowded);
+                let usual = limit.usual;
+                let crowded = limit.crowded;
                 return self.poll_idle(usual, crowded, context);
             }
         };

@@ -152,10 +152,12 @@ mod tests {
 
     #[test]
     fn limits_have_a_total() {
-        let (total, held) = (Gauge::default(), Gauge::default());
+        let total = Gauge::default();
+        let held = Gauge::default();
         let first = Limit::new(10, held.clone()).counted_in(total.clone());
         let second = Limit::new(5, Gauge::default()).counted_in(total.clone());
-        let (mut of_first, of_second) = (first.take(7).expect("7"), second.take(5).expect("5"));
+        let mut of_first = first.take(7).expect("7");
+        let of_second = second.take(5).expect("5");
         assert!(second.take(1).is_none() && !of_first.grow(4));
         assert_eq!((held.get(), total.get()), (7, 12));
         assert!(of_first.grow(3));

@@ -87,7 +87,9 @@ impl<S: Calls> Serving<S> {
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (calls, client, spans) = (self.calls, Arc::clone(&peer), self.spans);
+        let calls = self.calls;
+        let client = Arc::clone(&peer);
+        let spans = self.spans;
         let service = service_fn(move |request: Request<Incoming>| {
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(Arc::clone(&client));

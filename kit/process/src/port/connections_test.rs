@@ -46,7 +46,8 @@ fn request() -> Request<()> {
 }
 
 fn text(metrics: &ConnectionMetrics) -> String {
-    let (mut registry, mut text) = (Registry::default(), String::new());
+    let mut registry = Registry::default();
+    let mut text = String::new();
     metrics.register(&mut registry, "test");
     encode(&mut text, &registry).expect("a text");
     text

@@ -77,7 +77,8 @@ mod tests {
 
     #[test]
     fn a_client_shortens_the_time_of_its_call_and_never_lengthens_it() {
-        let (now, limit) = (Instant::now(), Duration::from_secs(30));
+        let now = Instant::now();
+        let limit = Duration::from_secs(30);
         let of = |text: Option<&'static str>| {
             let value =
                 text.map(|text| (HEADER.parse().expect("a name"), HeaderValue::from_static(text)));

@@ -191,7 +191,8 @@ impl Limits {
             )
             | Kind::Unary => Pace::Single(BODY_TIMEOUT),
         };
-        let (message_bytes, unread) = (self.message_bytes.clone(), self.metrics.limited.clone());
+        let message_bytes = self.message_bytes.clone();
+        let unread = self.metrics.limited.clone();
         RequestLimits { pace, message_bytes, unread }
     }
 
@@ -283,7 +284,8 @@ where
             Err(refusal) => return Either::Right(Either::Right(ready(Ok(refusal.into_http())))),
         };
         let call = Call::new(request.uri(), &self.limits.metrics.too_long);
-        let (limits, own) = (self.limits.request(kind), Arc::clone(&peer));
+        let limits = self.limits.request(kind);
+        let own = Arc::clone(&peer);
         let is_work = kind == Kind::Stream(StreamKind::Work);
         let most = if is_work { WORK_TIMEOUT } else { REQUEST_TIMEOUT };
         let deadlines = Deadlines::of(request.headers(), most, Instant::now());
@@ -292,7 +294,8 @@ where
             let room = BatchRoom::new(self.limits.batch_bytes.clone(), Arc::clone(&peer));
             request.extensions_mut().insert(room);
         }
-        let (limits, response) = (Arc::clone(&self.limits), self.inner.call(request));
+        let limits = Arc::clone(&self.limits);
+        let response = self.inner.call(request);
         let counted = move |limits: &Limits, response: http::Response<Body>| {
             // Else a client that does not take small answers would hold the places of all calls.
             let kept = Some(admitted).filter(|_| kind != Kind::Unary);

@@ -30,7 +30,8 @@ async fn call(path: &str, takes: Duration, client_gives: Option<&'static str>) -
 
 #[tokio::test(start_paused = true)]
 async fn long_work_takes_as_long_as_its_client_gives_it_or_an_hour() {
-    let (seconds, hour) = (Duration::from_secs, Duration::from_secs(3_600));
+    let seconds = Duration::from_secs;
+    let hour = Duration::from_secs(3_600);
     for (path, takes, gives, ends) in [
         (ASK, seconds(29), None, Code::Ok),
         (ASK, seconds(31), None, Code::DeadlineExceeded),

@@ -94,7 +94,8 @@ impl Port {
         services: Services,
         stop: CancellationToken,
     ) -> Result<(), ServeError> {
-        let (listener, connections) = (listener.into(), self.metrics.connections.clone());
+        let listener = listener.into();
+        let connections = self.metrics.connections.clone();
         if let Ok(address) = listener.local_addr() {
             warn_if_open("listen", address, &self.guard);
         }

@@ -30,7 +30,8 @@ fn port(age: Duration) -> Port {
 }
 
 fn metric(metrics: &PortMetrics, name: &str) -> Option<u64> {
-    let (mut registry, mut text) = (Registry::default(), String::new());
+    let mut registry = Registry::default();
+    let mut text = String::new();
     metrics.register(&mut registry);
     encode(&mut text, &registry).expect("a text");
     let line = text.lines().find(|line| line.split(' ').next() == Some(name))?;

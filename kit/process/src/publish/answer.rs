@@ -75,7 +75,8 @@ pub(super) fn refusal(
     expected: u64,
     message: String,
 ) -> Message {
-    let (reason, expected_sequence) = (reason.into(), expected);
+    let reason = reason.into();
+    let expected_sequence = expected;
     Message::Refusal(PublishRefusal { sequence, reason, expected_sequence, message })
 }
 

@@ -92,7 +92,9 @@ pub fn publish_events<S: Sources>(
 ) -> Response<Answers> {
     let (answers, stream) = outlet(ANSWERS_QUEUED_MAX);
     let room = request.extensions().get::<BatchRoom>().cloned();
-    let (peer, mut requests, stop) = (client(&request), request.into_inner(), stop.clone());
+    let peer = client(&request);
+    let mut requests = request.into_inner();
+    let stop = stop.clone();
     tasks.spawn(async move {
         let first = select! {
             () = stop.cancelled() => Err(sources.stopping()),
@@ -106,7 +108,9 @@ pub fn publish_events<S: Sources>(
         };
         let last = match first {
             Ok(hello) => {
-                let (answers, stop, sources) = (&answers, &stop, &*sources);
+                let answers = &answers;
+                let stop = &stop;
+                let sources = &*sources;
                 let stream = OpenStream { answers, stop, sources, room };
                 serve(stream, &hello, peer, &mut requests).await
             }

@@ -114,7 +114,8 @@ async fn no_more_batches_are_read_than_there_is_room_for() {
         ..Default::default()
     }));
     let bytes = batch(1).encoded_len();
-    let (held, total) = (Gauge::default(), Gauge::default());
+    let held = Gauge::default();
+    let total = Gauge::default();
     let port = Limit::new(3 * bytes, held.clone()).counted_in(total.clone());
     let limits = PeerLimits { batch_bytes: 5 * bytes, ..PeerLimits::default() };
     let room = BatchRoom::new(port, Arc::new(Peer::new(None, limits)));

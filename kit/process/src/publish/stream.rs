@@ -60,7 +60,8 @@ impl<S: Sources> OpenStream<'_, S> {
         requests: &mut Streaming<PublishEventsRequest>,
     ) -> Last<PublishEventsResponse> {
         let mut unanswered = VecDeque::new();
-        let (mut open, mut arrived) = (true, None);
+        let mut open = true;
+        let mut arrived = None;
         loop {
             if let Some(next) = arrived.take() {
                 arrived = match self.take_if_fits(session, next, &mut unanswered).await {
@@ -145,7 +146,8 @@ impl<S: Sources> OpenStream<'_, S> {
             Err(error) => {
                 self.forward_all(session, unanswered).await?;
                 session.note_unreadable(sequence, &error);
-                let (expected, reason) = (session.expected().await, RefusalReason::Invalid);
+                let expected = session.expected().await;
+                let reason = RefusalReason::Invalid;
                 let refused = refusal(sequence, reason, expected, error.to_string());
                 self.answer(session, refused).await
             }

@@ -58,7 +58,8 @@ impl Figures {
 impl Collector for ProcessMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let Ok(figures) = Figures::read() else { return Ok(()) };
-        let (seconds, bytes) = (Some(&Unit::Seconds), Some(&Unit::Bytes));
+        let seconds = Some(&Unit::Seconds);
+        let bytes = Some(&Unit::Bytes);
         let help = "CPU time of the process, user and system";
         let cpu = encoder.encode_descriptor("process_cpu", help, seconds, MetricType::Counter)?;
         ConstCounter::new(figures.cpu_seconds).encode(cpu)?;
@@ -101,8 +102,8 @@ mod tests {
             (0..100).map(|_| File::open("/proc/self/stat").expect("a file")).collect();
         assert!((100.0..value("process_max_fds")).contains(&value("process_open_fds")));
         drop(many);
-        let (resident, mapped) =
-            (value("process_resident_memory_bytes"), value("process_virtual_memory_bytes"));
+        let resident = value("process_resident_memory_bytes");
+        let mapped = value("process_virtual_memory_bytes");
         assert!(resident > 65_536.0 && mapped >= resident, "{resident} of {mapped}");
         // After 2020.
         assert!(value("process_start_time_seconds") > 1.577e9);

@@ -90,7 +90,8 @@ mod tests {
     fn ready_once_the_last_holder_is_gone() {
         let readiness = Readiness::default();
         assert!(readiness.reasons().is_empty());
-        let (first, second) = (readiness.hold("starting"), readiness.hold("restoring"));
+        let first = readiness.hold("starting");
+        let second = readiness.hold("restoring");
         assert_eq!(readiness.reasons(), ["starting", "restoring"]);
         drop(first);
         second.set_reason("restoring: 1 of 2");

@@ -33,7 +33,8 @@ impl Span {
         let millis = u32::try_from(self.0.as_millis()).ok();
         millis.filter(|millis| range.contains(millis)).ok_or_else(|| {
             let span = |millis: &u32| Self(Duration::from_millis((*millis).into()));
-            let (min, max) = (span(range.start()), span(range.end()));
+            let min = span(range.start());
+            let max = span(range.end());
             format!("is {self}, must be {min} to {max}")
         })
     }

@@ -58,7 +58,8 @@ impl<'a> Round<'a> {
             .filter(|(_, heat)| *heat >= self.rules.hot_uses)
             .collect();
         hot.sort_unstable_by(|(a, a_heat), (b, b_heat)| b_heat.total_cmp(a_heat).then(a.cmp(b)));
-        let (mut seen, mut advice) = (FxHashSet::default(), Vec::new());
+        let mut seen = FxHashSet::default();
+        let mut advice = Vec::new();
         for (key, _) in hot {
             let mut path = Vec::new();
             let mut next = Some(key);
@@ -122,7 +123,8 @@ impl<'a> Round<'a> {
 
     /// Blocks that no prompt reaches, then slowest copies of those that too many places have.
     fn compactions(&self) -> Vec<Advice> {
-        let (mut orphans, mut copies) = (Vec::new(), Vec::new());
+        let mut orphans = Vec::new();
+        let mut copies = Vec::new();
         for (key, node) in self.tree.nodes() {
             if node.parent.is_some() && self.tree.parent(key).is_none() {
                 orphans.push((key, AdviceReason::Orphan));

@@ -39,7 +39,8 @@ fn brief(advice: &[Advice]) -> Vec<(AdviceReason, &str, &str, Option<&str>)> {
 #[test]
 fn a_hot_block_is_brought_up_with_its_prefix() {
     let mut tree = Tree::new(100, HALF_LIFE);
-    let (host, disk) = (place(&mut tree, "w", "host"), place(&mut tree, "w", "disk"));
+    let host = place(&mut tree, "w", "host");
+    let disk = place(&mut tree, "w", "disk");
     let now = Duration::from_secs(100);
     tree.store(host, &block(1), now);
     (2..=3).for_each(|at| tree.store(disk, &block(at), now));
@@ -63,7 +64,8 @@ fn a_hot_block_is_brought_up_with_its_prefix() {
 #[test]
 fn cold_leaves_go_down_least_recently_used_first() {
     let mut tree = Tree::new(100, HALF_LIFE);
-    let (host, volume) = (place(&mut tree, "w", "host"), place(&mut tree, "w", "volume:v"));
+    let host = place(&mut tree, "w", "host");
+    let volume = place(&mut tree, "w", "volume:v");
     let at = Duration::from_secs;
     (1..=3).for_each(|sequence| tree.store(host, &block(sequence), at(sequence)));
     tree.store(host, &StorageBlock { prefix: None, ..block(9) }, at(1));
@@ -99,7 +101,8 @@ fn the_same_advice_is_not_repeated_for_a_while() {
     let mut tree = Tree::new(100, HALF_LIFE);
     let host = place(&mut tree, "w", "host");
     tree.restore(host, &block(5), Duration::ZERO);
-    let (mut told, at) = (Told::default(), Duration::from_secs);
+    let mut told = Told::default();
+    let at = Duration::from_secs;
     let mut new = |now| {
         let advice = advise(&tree, &rules(), now);
         told.new_only(advice, now, at(60)).len()

@@ -92,7 +92,8 @@ fn known(tree: &Tree) -> Map<(String, String), Vec<u64>> {
 
 #[test]
 fn what_is_lacking_is_asked_for_once_in_a_while() {
-    let (mut tree, mut streams) = (Tree::new(100, HALF_LIFE), Streams::default());
+    let mut tree = Tree::new(100, HALF_LIFE);
+    let mut streams = Streams::default();
     let mut publisher = publishers().remove(0);
     let at = Duration::from_secs;
     let first = publisher.toggle(1);
@@ -105,7 +106,8 @@ fn what_is_lacking_is_asked_for_once_in_a_while() {
     }
     assert_eq!(streams.apply(&mut tree, &first, at(6)), Applied::Stale);
     assert!(streams.due_requests(&tree, at(60), at(5)).is_empty());
-    let (_lost, next) = (publisher.toggle(2), publisher.toggle(3));
+    let _lost = publisher.toggle(2);
+    let next = publisher.toggle(3);
     assert_eq!(streams.apply(&mut tree, &next, at(60)), Applied::Gap);
     assert_eq!(streams.count(StreamState::Lacking), 1);
     assert_eq!(streams.expire(&mut tree, at(70), at(10)), 0);
@@ -115,7 +117,8 @@ fn what_is_lacking_is_asked_for_once_in_a_while() {
 
 #[test]
 fn what_there_was_no_room_for_is_asked_for_once_there_is() {
-    let (mut tree, mut streams) = (Tree::new(10, HALF_LIFE), Streams::default());
+    let mut tree = Tree::new(10, HALF_LIFE);
+    let mut streams = Streams::default();
     let mut publisher = publishers().remove(0);
     let second = Duration::from_secs(1);
     publisher.held = (0..12).collect();
@@ -175,7 +178,8 @@ proptest! {
     /// and once those that lack something have sent an image, all are.
     #[test]
     fn who_lacks_nothing_is_known_exactly(steps in steps()) {
-        let (mut tree, mut streams) = (Tree::new(1_000, HALF_LIFE), Streams::default());
+        let mut tree = Tree::new(1_000, HALF_LIFE);
+        let mut streams = Streams::default();
         let mut publishers = publishers();
         let mut wire: VecDeque<StorageBatch> = VecDeque::new();
         for (step, fate, late) in steps {

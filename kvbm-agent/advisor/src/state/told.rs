@@ -22,7 +22,8 @@ impl Told {
     ) -> Vec<Advice> {
         self.until.retain(|_, until| *until > now);
         advice.retain(|at| {
-            let (worker, block) = (at.worker.clone(), at.sequence_hash.clone());
+            let worker = at.worker.clone();
+            let block = at.sequence_hash.clone();
             let key = (at.kind, worker, at.from.clone(), block);
             if self.until.contains_key(&key) || self.until.len() >= TOLD_MAX {
                 return false;

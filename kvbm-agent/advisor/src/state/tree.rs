@@ -279,7 +279,8 @@ impl Tree {
     #[must_use]
     pub fn view(&self, place: PlaceId) -> Option<PlaceView<'_>> {
         let at = self.places.get(&place)?;
-        let (blocks, bytes) = (at.blocks.len(), at.bytes);
+        let blocks = at.blocks.len();
+        let bytes = at.bytes;
         Some(PlaceView { id: place, address: &at.address, location: &at.location, blocks, bytes })
     }
 

@@ -159,7 +159,8 @@ impl EventManager {
     #[must_use]
     pub fn stats(&self) -> EventStats {
         let book = self.book.lock();
-        let (queued_events, held_blocks) = (book.queue.len() as u64, book.held.len() as u64);
+        let queued_events = book.queue.len() as u64;
+        let held_blocks = book.held.len() as u64;
         EventStats { queued_events, held_blocks, ..book.stats }
     }
 

@@ -117,7 +117,8 @@ fn choose<'a>(
     pairs: &mut Vec<Pair<'a>>,
 ) -> Result<(), CopyError> {
     let Some(first) = sources.first() else { return Ok(()) };
-    let (wanted, rank) = (destination.elements(), destination.parallel().rank);
+    let wanted = destination.elements();
+    let rank = destination.parallel().rank;
     // A checked layout has no inner dimension of 0.
     let width = u64::from(first.config().inner_dim).max(1);
     for shard in 0..first.parallel().shards() {

@@ -54,7 +54,8 @@ fn single(
     (read, written): (&[u32], &[u32]),
     limits: &CopyLimits,
 ) -> Result<CopyPlan, CopyError> {
-    let (read, written) = (slots(read), slots(written));
+    let read = slots(read);
+    let written = slots(written);
     let sources = [CopyRank { layout: from, blocks: &read }];
     CopyPlan::new(&sources, &[CopyRank { layout: to, blocks: &written }], limits)
 }
@@ -126,7 +127,9 @@ fn ranks_that_hold_everything_are_read_in_turn() {
         let of = |rank| set(FULL, CONFIG, TensorParallel { rank, size, replicas: size });
         (0..size).map(of).collect::<Vec<_>>()
     };
-    let (two, four, blocks) = (all(2), all(4), slots(&[0]));
+    let two = all(2);
+    let four = all(4);
+    let blocks = slots(&[0]);
     let of = |layout| CopyRank { layout, blocks: &blocks };
     let (two, four): (Vec<_>, Vec<_>) =
         (two.iter().map(of).collect(), four.iter().map(of).collect());
@@ -139,7 +142,8 @@ fn ranks_that_hold_everything_are_read_in_turn() {
 fn what_does_not_fit_is_refused_by_name() {
     let base = set(FULL, CONFIG, TensorParallel::SINGLE);
     let differs = |field, expected, found| {
-        let (side, rank) = (Side::Destination, 0);
+        let side = Side::Destination;
+        let rank = 0;
         CopyError::Differs { field, expected, side, rank, found }
     };
     let cases = [
@@ -183,7 +187,8 @@ fn what_does_not_fit_is_refused_by_name() {
 
 #[test]
 fn groups_that_disagree_are_refused_by_name() {
-    let (zero, one) = (set(FULL, CONFIG, rank(0, 2)), set(FULL, CONFIG, rank(1, 2)));
+    let zero = set(FULL, CONFIG, rank(0, 2));
+    let one = set(FULL, CONFIG, rank(1, 2));
     let blocks = slots(&[0]);
     let of = |layout| CopyRank { layout, blocks: &blocks };
     let plan = |from: &[CopyRank<'_>], to: &[CopyRank<'_>]| {
@@ -196,7 +201,8 @@ fn groups_that_disagree_are_refused_by_name() {
     assert_eq!(plan(&both, &[of(&one), of(&one)]), twice);
     let other = set(FULL, CONFIG, rank(1, 4));
     let differs = |field, expected, found| {
-        let (side, rank) = (Side::Source, 1);
+        let side = Side::Source;
+        let rank = 1;
         CopyError::Differs { field, expected, side, rank, found }
     };
     assert_eq!(plan(&[of(&zero), of(&other)], &both), differs("tp_size", 2, 4));
@@ -206,7 +212,8 @@ fn groups_that_disagree_are_refused_by_name() {
     assert_eq!(plan(&[of(&zero), of(&paged)], &both), differs("page_size", 4, 8));
     let copies = set(FULL, CONFIG, TensorParallel { rank: 1, size: 2, replicas: 2 });
     assert_eq!(plan(&[of(&zero), of(&copies)], &both), differs("tp_replicas", 1, 2));
-    let (two, none) = (slots(&[0, 1]), slots(&[]));
+    let two = slots(&[0, 1]);
+    let none = slots(&[]);
     let tokens = |found| CopyError::Tokens { side: Side::Source, rank: 1, found, expected: 4 };
     assert_eq!(plan(&[of(&zero), CopyRank { layout: &one, blocks: &two }], &both), tokens(8));
     assert_eq!(plan(&[of(&zero), CopyRank { layout: &one, blocks: &none }], &both), tokens(0));
@@ -226,7 +233,8 @@ fn other_content_is_refused() {
     };
     let other = BlockSetLayout::new(description, base.fence()).expect("a set");
     let plan = single((&base, &other), (&[0], &[0]), &CopyLimits::DEFAULT);
-    let (side, rank) = (Side::Destination, 0);
+    let side = Side::Destination;
+    let rank = 0;
     let error = CopyError::Differs { field: "content", expected: 1, side, rank, found: 2 };
     assert_eq!(plan, Err(error));
 }
@@ -322,10 +330,13 @@ impl Memory {
         for (number, block) in (0..).zip(&self.blocks) {
             for (layer, outer) in regions(&config) {
                 let region = self.layout.layout().region(block.0, layer, outer).expect("in range");
-                let (width, inner) = (config.dtype_width_bytes, config.inner_dim);
+                let width = config.dtype_width_bytes;
+                let inner = config.inner_dim;
                 for at in 0..config.page_size * inner * width {
-                    let (element, byte) = (at / width, at % width);
-                    let (token, element) = (element / inner, element % inner);
+                    let element = at / width;
+                    let byte = at % width;
+                    let token = element / inner;
+                    let element = element % inner;
                     let token = number * config.page_size + token;
                     let what = [layer, outer, token, first + element, byte];
                     see(region.allocation as usize, index(region.offset + u64::from(at)), what);
@@ -376,12 +387,14 @@ fn check(case: &Case) {
         rank.each(|allocation, offset, what| bytes[allocation][offset] = content(case.seed, what));
         rank.bytes = bytes;
     }
-    let (sources, destinations) = (chosen(&from, true, rng), chosen(&to, false, rng));
+    let sources = chosen(&from, true, rng);
+    let destinations = chosen(&to, false, rng);
     let limits = CopyLimits { op_bytes_max: case.op_bytes_max, ..CopyLimits::DEFAULT };
     let ranks = |of: &[&'_ Memory]| -> Vec<(BlockSetLayout, Vec<SlotId>)> {
         of.iter().map(|at| (at.layout.clone(), at.blocks.clone())).collect()
     };
-    let (read, write) = (ranks(&sources), ranks(&destinations));
+    let read = ranks(&sources);
+    let write = ranks(&destinations);
     fn of(list: &[(BlockSetLayout, Vec<SlotId>)]) -> Vec<CopyRank<'_>> {
         list.iter().map(|(layout, blocks)| CopyRank { layout, blocks }).collect()
     }
@@ -395,7 +408,8 @@ fn check(case: &Case) {
         bytes += op.bytes;
         assert!(sources.iter().any(|at| at.layout.tensor_parallel().rank == op.source.rank));
         let at = &from[op.source.rank as usize].bytes[op.source.allocation as usize];
-        let (rank, allocation) = (op.destination.rank as usize, op.destination.allocation as usize);
+        let rank = op.destination.rank as usize;
+        let allocation = op.destination.allocation as usize;
         for byte in 0..op.bytes {
             let offset = index(op.destination.offset + byte);
             written[rank][allocation][offset] = at[index(op.source.offset + byte)];
@@ -405,7 +419,8 @@ fn check(case: &Case) {
         check_block(&to, &op.destination);
     }
     assert_eq!(plan.bytes(), bytes);
-    let (from_all, to_all) = (of(&read), of(&write));
+    let from_all = of(&read);
+    let to_all = of(&write);
     for destination in &to_all {
         let rank = destination.layout.tensor_parallel().rank;
         for source in &from_all {

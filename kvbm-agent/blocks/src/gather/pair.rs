@@ -25,7 +25,8 @@ struct Stretch {
 impl<'a> Pair<'a> {
     /// None if they hold no element in common.
     pub(super) fn new(source: CopyRank<'a>, destination: CopyRank<'a>) -> Option<Self> {
-        let (from, to) = (source.elements(), destination.elements());
+        let from = source.elements();
+        let to = destination.elements();
         let shared = from.start.max(to.start)..from.end.min(to.end);
         (!shared.is_empty()).then_some(Self { source, destination, shared })
     }
@@ -33,7 +34,8 @@ impl<'a> Pair<'a> {
     /// Tokens that lie one behind the other on both sides: those of the smaller block where each side holds exactly the
     /// shared elements, else one.
     fn run_tokens(&self) -> u64 {
-        let (source, destination) = (self.source.config(), self.destination.config());
+        let source = self.source.config();
+        let destination = self.destination.config();
         let elements = self.shared.end - self.shared.start;
         let is_whole =
             elements == u64::from(source.inner_dim) && elements == u64::from(destination.inner_dim);
@@ -55,7 +57,8 @@ impl<'a> Pair<'a> {
         mut emit: impl FnMut(CopyOp) -> Result<(), CopyError>,
     ) -> Result<(), CopyError> {
         let config = self.destination.config();
-        let (layers, outers) = (config.num_layers, config.outer_dim);
+        let layers = config.num_layers;
+        let outers = config.outer_dim;
         let page = u64::from(config.page_size);
         let blocks = self.destination.blocks.len() as u64;
         let run = self.run_tokens();
@@ -106,7 +109,8 @@ impl<'a> Pair<'a> {
     fn place(&self, at: &CopyRank<'_>, stretch: Stretch) -> Result<CopyPlace, LayoutError> {
         let config = at.config();
         let page = u64::from(config.page_size);
-        let (index, token) = (stretch.token / page, stretch.token % page);
+        let index = stretch.token / page;
+        let token = stretch.token % page;
         // Blocks and tokens of both sides were compared.
         let block = usize::try_from(index).ok().and_then(|index| at.blocks.get(index)).copied();
         let block = block.unwrap_or(SlotId(u32::MAX));

@@ -45,7 +45,8 @@ pub(super) fn check(
     let other = self::first(Side::Destination, destinations)?;
     check_side(Side::Source, sources, first, first)?;
     check_side(Side::Destination, destinations, other, first)?;
-    let (source_tokens, destination_tokens) = (first.config().page_size, other.config().page_size);
+    let source_tokens = first.config().page_size;
+    let destination_tokens = other.config().page_size;
     // A checked layout has no page size of 0.
     let is_multiple = source_tokens.is_multiple_of(destination_tokens)
         || destination_tokens.is_multiple_of(source_tokens);
@@ -55,14 +56,16 @@ pub(super) fn check(
     let whole = |rank: &CopyRank<'_>| {
         u64::from(rank.config().inner_dim) * u64::from(rank.parallel().shards())
     };
-    let (source_elements, destination_elements) = (whole(first), whole(other));
+    let source_elements = whole(first);
+    let destination_elements = whole(other);
     if source_elements != destination_elements {
         return Err(CopyError::InnerDims { source_elements, destination_elements });
     }
     let expected = first.tokens();
     let ranks = sources.iter().map(|rank| (Side::Source, rank));
     for (side, at) in ranks.chain(destinations.iter().map(|rank| (Side::Destination, rank))) {
-        let (rank, found) = (at.parallel().rank, at.tokens());
+        let rank = at.parallel().rank;
+        let found = at.tokens();
         if found != expected {
             return Err(CopyError::Tokens { side, rank, found, expected });
         }
@@ -83,9 +86,11 @@ fn check_side(
 ) -> Result<(), CopyError> {
     let mut seen = BTreeSet::new();
     for at in ranks {
-        let (config, parallel) = (at.config(), at.parallel());
+        let config = at.config();
+        let parallel = at.parallel();
         let rank = parallel.rank;
-        let (of_group, of_all) = (group.config(), all.config());
+        let of_group = group.config();
+        let of_all = all.config();
         for (field, found, expected) in [
             ("content", at.layout.content().0, all.layout.content().0),
             ("num_layers", config.num_layers.into(), of_all.num_layers.into()),

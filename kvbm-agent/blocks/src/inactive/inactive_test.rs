@@ -290,7 +290,8 @@ fn a_circle_of_parents_is_evicted_all_the_same() {
         local: LocalHash(1),
         position,
     };
-    let (first, second) = (of(1, 2, 1), of(2, 1, 2));
+    let first = of(1, 2, 1);
+    let second = of(2, 1, 2);
     let mut index = Lineage::new();
     for (slot, identity) in [(0, first), (1, second)] {
         index.registered(&identity);

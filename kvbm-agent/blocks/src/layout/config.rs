@@ -50,7 +50,8 @@ impl LayoutConfig {
         at_most("dtype_width_bytes", self.dtype_width_bytes, DTYPE_WIDTH_BYTES_MAX)?;
         power_of_two("dtype_width_bytes", u64::from(self.dtype_width_bytes))?;
         power_of_two("alignment_bytes", self.alignment_bytes)?;
-        let (field, value) = ("base_offset_bytes", self.base_offset_bytes);
+        let field = "base_offset_bytes";
+        let value = self.base_offset_bytes;
         if !value.is_multiple_of(self.alignment_bytes) {
             let alignment = self.alignment_bytes;
             return Err(LayoutError::Misaligned { field, value, alignment });

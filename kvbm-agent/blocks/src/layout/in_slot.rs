@@ -52,7 +52,8 @@ impl BlockInSlot {
     /// The stretches that no region covers, in order. A contiguous block has none.
     #[must_use]
     pub fn padding(&self) -> Vec<Range<u64>> {
-        let (layers, outers) = (self.layout.config().num_layers, self.layout.config().outer_dim);
+        let layers = self.layout.config().num_layers;
+        let outers = self.layout.config().outer_dim;
         let mut padding = Vec::new();
         let mut end = 0;
         // Regions lie in this order in each form.

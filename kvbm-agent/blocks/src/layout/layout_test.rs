@@ -147,7 +147,9 @@ fn regions_out_of_range_are_refused() {
 /// The same offsets, by walking over the bytes in order and counting.
 fn enumerated(config: &LayoutConfig, form: usize) -> Vec<((u32, u32, u32), Region)> {
     let region = u64::from(config.page_size * config.inner_dim * config.dtype_width_bytes);
-    let (blocks, layers, outers) = (config.num_blocks, config.num_layers, config.outer_dim);
+    let blocks = config.num_blocks;
+    let layers = config.num_layers;
+    let outers = config.outer_dim;
     let mut found = Vec::new();
     let mut at = config.base_offset_bytes;
     let mut take = |key, allocation, at: &mut u64| {

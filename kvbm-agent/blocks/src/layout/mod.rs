@@ -65,7 +65,8 @@ pub trait BlockLayout: Debug + Send + Sync {
     /// # Errors
     /// [`LayoutError::OutOfRange`] if there is no such block, layer or outer index.
     fn region(&self, block: u32, layer: u32, outer: u32) -> Result<Region, LayoutError> {
-        let (config, strides) = (self.config(), self.strides());
+        let config = self.config();
+        let strides = self.strides();
         config.check(block, layer, outer)?;
         let (allocation, layers_before) = match strides.layer {
             Some(stride) => (0, u64::from(layer) * stride),

@@ -27,7 +27,8 @@ impl LayerSeparate {
     pub fn new(config: LayoutConfig, order: LayerOrder) -> Result<Self, LayoutError> {
         config.validate()?;
         let region = config.region_bytes();
-        let (outer_dim, blocks) = (u64::from(config.outer_dim), u64::from(config.num_blocks));
+        let outer_dim = u64::from(config.outer_dim);
+        let blocks = u64::from(config.num_blocks);
         let (block, outer, used) = match order {
             LayerOrder::BlockContiguous => {
                 let natural = mul("block_stride", region, outer_dim)?;

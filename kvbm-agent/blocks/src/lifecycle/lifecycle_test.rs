@@ -188,7 +188,8 @@ fn multimodal_content_is_in_the_name() {
 fn eviction_drops_the_registration() {
     let tier = Tier::new(1);
     let block = tier.registered(1);
-    let (slot, sequence) = (block.slot(), block.identity().sequence);
+    let slot = block.slot();
+    let sequence = block.identity().sequence;
     drop(block);
     let again = tier.mutable();
     assert_eq!(again.slot(), slot);
@@ -319,7 +320,9 @@ fn a_weak_handle_resurrects_until_the_block_is_evicted() {
 fn a_withdrawn_block_is_not_found_and_its_slot_waits_for_its_users() {
     let tier = Tier::new(1);
     let block = tier.registered(1);
-    let (user, weak, slot) = (block.clone(), block.downgrade(), block.slot());
+    let user = block.clone();
+    let weak = block.downgrade();
+    let slot = block.slot();
     assert!(block.withdraw());
     assert!(!user.is_registered());
     assert!(!user.withdraw(), "once");

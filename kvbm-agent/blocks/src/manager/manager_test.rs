@@ -86,7 +86,8 @@ fn configurations_are_checked() {
     // A block has 256 bytes: nothing would ever be copied.
     let mut narrow = TierConfig::new(4);
     narrow.lane.in_flight_bytes_max = 255;
-    let (tier, field) = (BlockTier::Disk, "in_flight_bytes_max");
+    let tier = BlockTier::Disk;
+    let field = "in_flight_bytes_max";
     let error = ConfigError::Lane { tier, field, value: 255, min: 256 };
     assert_eq!(refused(config().with_tier(tier, narrow)), error);
     let mut closed = TierConfig::new(4);
@@ -109,7 +110,8 @@ fn tiers_share_the_layout() {
 fn a_prompt_is_found_by_tier() {
     let manager = manager();
     let blocks = chain(4);
-    let (device, host) = (manager.device().expect("a pool"), manager.host().expect("a pool"));
+    let device = manager.device().expect("a pool");
+    let host = manager.host().expect("a pool");
     let _device = register(device, blocks[0]);
     let _host = [register(host, blocks[0]), register(host, blocks[1])];
     let _disk = [

@@ -270,7 +270,8 @@ impl Lanes<'_> {
     fn add<U: AnyTier, L: AnyTier>(&mut self, upper: &BlockPool<U>, lower: &BlockPool<L>) {
         let bytes = self.block_bytes;
         let tier = |tier| self.config.tiers.get(&tier).copied().unwrap_or(TierConfig::new(1));
-        let (above, below) = (tier(U::TIER), tier(L::TIER));
+        let above = tier(U::TIER);
+        let below = tier(L::TIER);
         let hashes = (below.blocks as usize).saturating_mul(FILTER_HASHES_PER_BLOCK);
         let is_filtered = below.offers_min > 1;
         let filter = is_filtered.then(|| FrequencyFilter::new(below.offers_min, hashes));

@@ -230,7 +230,8 @@ impl<S: AnyTier, D: AnyTier> Lane<S, D> {
             source.withdraw();
         }
         self.count(verdict);
-        let (identity, took) = (transfer.identity, now.saturating_sub(transfer.began));
+        let identity = transfer.identity;
+        let took = now.saturating_sub(transfer.began);
         if is_planted(Planted::CommitTwice) {
             self.in_flight.insert(id.number, transfer);
         }

@@ -65,7 +65,8 @@ impl<T: TierMarker> BlockPool<T> {
     /// # Errors
     /// [`Exhausted`] if there are not as many. Then nothing was evicted.
     pub fn get_mutable_blocks(&self, count: usize) -> Result<Allocation<T>, Exhausted> {
-        let (mut slots, mut evicted) = (Vec::new(), Vec::new());
+        let mut slots = Vec::new();
+        let mut evicted = Vec::new();
         self.shared.lock().allocate(count, &mut slots, &mut evicted)?;
         let blocks = slots.into_iter().map(|slot| MutableBlock::new(self.held(slot)));
         Ok(Allocation { blocks: blocks.collect(), evicted })

@@ -200,7 +200,8 @@ fn threads_share_a_pool() {
     let blocks = chain(6);
     std::thread::scope(|scope| {
         for thread in 0..4 {
-            let (pool, blocks) = (pool.clone(), &blocks);
+            let pool = pool.clone();
+            let blocks = &blocks;
             scope.spawn(move || {
                 (0..500).for_each(|round| live(&pool, blocks, (thread + round) % 6))
             });
@@ -481,7 +482,9 @@ proptest! {
         let (pool, events) = pool(PoolConfig { duplicates, ..config(blocks, EvictionPolicy::Lru) });
         let slots = vec![Content::Free; blocks as usize];
         let model = Model { slots, unused: Vec::new(), told: BTreeMap::new() };
-        let (owned, quarantined, used) = (Vec::new(), Vec::new(), Vec::new());
+        let owned = Vec::new();
+        let quarantined = Vec::new();
+        let used = Vec::new();
         let mut pair = Pair { pool, events, model, duplicates, owned, quarantined, used };
         for step in steps {
             pair.step(step);

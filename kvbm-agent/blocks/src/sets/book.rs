@@ -106,7 +106,8 @@ impl Book {
         layout: BlockSetLayout,
         released: &mut Released,
     ) -> Result<Arc<Set>, ImportError> {
-        let (id, fence) = (layout.id(), layout.fence());
+        let id = layout.id();
+        let fence = layout.fence();
         self.enter_epoch(owner, fence, released)?;
         match self.known(owner, id) {
             Some(known) if fence < known.floor => {

@@ -69,7 +69,8 @@ pub struct SetMemory {
 impl SetMemory {
     /// Its regions, in order.
     pub fn regions(&self) -> impl Iterator<Item = MemoryRegion> + '_ {
-        let (kind, device_id) = (self.kind, self.device_id);
+        let kind = self.kind;
+        let device_id = self.device_id;
         self.ranges.iter().map(move |&range| MemoryRegion { kind, device_id, range })
     }
 
@@ -82,7 +83,8 @@ impl SetMemory {
 
     /// Checks that all regions of `layout` lie in it, and that no two allocations share a byte.
     pub(super) fn check(&self, layout: &AnyLayout) -> Result<(), BlockSetError> {
-        let (stated, needed) = (self.ranges.len() as u64, layout.allocations());
+        let stated = self.ranges.len() as u64;
+        let needed = layout.allocations();
         if stated != u64::from(needed) {
             return Err(BlockSetError::Regions { stated, needed });
         }

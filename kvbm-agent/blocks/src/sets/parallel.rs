@@ -30,7 +30,8 @@ impl TensorParallel {
             return Err(BlockSetError::Layout(LayoutError::Zero { field: "tp_size" }));
         }
         if size > TP_SIZE_MAX {
-            let (value, max) = (size as u64, TP_SIZE_MAX as u64);
+            let value = size as u64;
+            let max = TP_SIZE_MAX as u64;
             return Err(BlockSetError::Layout(LayoutError::TooLarge {
                 field: "tp_size",
                 value,
@@ -38,7 +39,8 @@ impl TensorParallel {
             }));
         }
         if rank >= size {
-            let (value, max) = (rank as u64, size as u64 - 1);
+            let value = rank as u64;
+            let max = size as u64 - 1;
             return Err(BlockSetError::Layout(LayoutError::TooLarge {
                 field: "tp_rank",
                 value,

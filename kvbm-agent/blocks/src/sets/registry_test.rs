@@ -150,7 +150,8 @@ fn memory_stays_registered_until_peers_have_stopped() {
 
 #[test]
 fn what_is_exported_here_is_imported_there() {
-    let (here, there) = (registry(BlockSetLimits::DEFAULT), registry(BlockSetLimits::DEFAULT));
+    let here = registry(BlockSetLimits::DEFAULT);
+    let there = registry(BlockSetLimits::DEFAULT);
     let registrar: Arc<dyn Registrar> = Arc::new(Memory::default());
     let set = here.export(description(5, 1_000), &registrar).expect("exported");
     let remote = there.import_remote_blockset(&owner("a"), &set.serialize()).expect("imported");

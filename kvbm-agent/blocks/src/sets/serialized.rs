@@ -49,7 +49,9 @@ impl BlockSetLayout {
     /// The layout as bytes: at most [`SERIALIZED_LAYOUT_BYTES_MAX`].
     #[must_use]
     pub fn serialize(&self) -> SerializedBlockLayout {
-        let (config, strides, memory) = (self.config(), self.layout().strides(), self.memory());
+        let config = self.config();
+        let strides = self.layout().strides();
+        let memory = self.memory();
         let length = HEAD_BYTES + RANGE_BYTES * memory.ranges.len() + CHECKSUM_BYTES;
         debug_assert!(length <= SERIALIZED_LAYOUT_BYTES_MAX, "layers are limited");
         let mut out = Vec::with_capacity(length);
@@ -167,7 +169,8 @@ fn memory(reader: &mut Reader<'_>, kind: MemoryKind) -> Result<SetMemory, Deseri
     agree("regions", count.into(), present as u64)?;
     let mut ranges = Vec::with_capacity(present);
     for _ in 0..count {
-        let (address, bytes) = (reader.u64("region_address")?, reader.u64("region_bytes")?);
+        let address = reader.u64("region_address")?;
+        let bytes = reader.u64("region_bytes")?;
         ranges.push(AddressRange { address, bytes });
     }
     // Less than a range may be left over.
@@ -179,7 +182,8 @@ fn check_sum(bytes: &[u8]) -> Result<(), DeserializeError> {
     let (body, stated) = bytes
         .split_last_chunk::<CHECKSUM_BYTES>()
         .ok_or(DeserializeError::Truncated { field: "checksum" })?;
-    let (stated, computed) = (u64::from_le_bytes(*stated), xxh3_64(body));
+    let stated = u64::from_le_bytes(*stated);
+    let computed = xxh3_64(body);
     if stated == computed { Ok(()) } else { Err(DeserializeError::Checksum { stated, computed }) }
 }
 

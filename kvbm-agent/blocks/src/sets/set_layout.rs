@@ -59,7 +59,8 @@ impl BlockSetLayout {
             description;
         tensor_parallel.validate()?;
         if config.num_layers > SET_LAYERS_MAX {
-            let (value, max) = (config.num_layers.into(), SET_LAYERS_MAX.into());
+            let value = config.num_layers.into();
+            let max = SET_LAYERS_MAX.into();
             return Err(BlockSetError::Layout(LayoutError::TooLarge {
                 field: "num_layers",
                 value,
@@ -149,7 +150,8 @@ impl BlockSetLayout {
         &'a self,
         blocks: &'a [SlotId],
     ) -> impl Iterator<Item = BlockDescriptor> + 'a {
-        let (layers, outers) = (self.config().num_layers, self.config().outer_dim);
+        let layers = self.config().num_layers;
+        let outers = self.config().outer_dim;
         let places = move |&block: &SlotId| {
             (0..layers)
                 .flat_map(move |layer| (0..outers).map(move |outer| (layer, outer)))

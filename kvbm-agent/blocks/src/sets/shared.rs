@@ -59,7 +59,8 @@ impl Taken {
         )?;
         set.check_blocks(blocks)?;
         shared.with(|book, _| book.take(set, blocks, access))?;
-        let (shared, set) = (Arc::clone(shared), Arc::clone(set));
+        let shared = Arc::clone(shared);
+        let set = Arc::clone(set);
         Ok(Arc::new(Self { shared, set, blocks: blocks.to_vec(), access }))
     }
 

@@ -18,7 +18,8 @@ impl World {
     pub(super) fn check(&mut self) -> Result<(), Fault> {
         let mut written = BTreeSet::new();
         for job in &self.jobs {
-            let (order, route) = (&job.order, job.order.id.route);
+            let order = &job.order;
+            let route = job.order.id.route;
             let pool = |tier| self.state.pool(tier).expect("a pool");
             if !written.insert((route.to, order.destination)) {
                 return Err(format!("{order:?}: two transfers write one slot"));

@@ -51,7 +51,8 @@ impl Job {
             4 => Ill::Fails(Failure::Io),
             _ => Ill::Short { is_admitted: false },
         };
-        let (listens, buffer) = (random.random(), [0; BLOCK_BYTES]);
+        let listens = random.random();
+        let buffer = [0; BLOCK_BYTES];
         Self { order, is_cancelled: false, buffer, copied: 0, ill, listens }
     }
 
@@ -61,7 +62,8 @@ impl Job {
         storage: &mut Storage,
         random: &mut ChaCha8Rng,
     ) -> Option<Outcome> {
-        let (from, to) = (self.order.id.route.from, self.order.id.route.to);
+        let from = self.order.id.route.from;
+        let to = self.order.id.route.to;
         if self.copied == 0 && random.random() {
             // Some storages say first that the old bytes are invalid; others are killed before that.
             storage.at(to, self.order.destination).header = None;

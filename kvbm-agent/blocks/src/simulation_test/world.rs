@@ -466,7 +466,8 @@ impl World {
             let Some(pool) = self.state.pool(tier) else { continue };
             for (slot, place) in (0..).zip(self.storage.places(tier)) {
                 let Some(Header { identity, checksum }) = place.header else { continue };
-                let (slot, checksum) = (SlotId(slot), Some(checksum));
+                let slot = SlotId(slot);
+                let checksum = Some(checksum);
                 let block = BlockInfo { slot, identity, checksum, priority: Priority(0) };
                 // Two slots may have the same block.
                 if pool.restore(block).is_ok() {

@@ -76,7 +76,8 @@ impl Slots {
             self.own(slot);
             return Ok((slot, None));
         }
-        let (mut slots, mut evicted) = (Vec::new(), Vec::new());
+        let mut slots = Vec::new();
+        let mut evicted = Vec::new();
         self.allocate(1, &mut slots, &mut evicted)?;
         let slot = slots.pop();
         slot.map(|slot| (slot, evicted.pop())).ok_or(self.exhausted(1))
@@ -306,7 +307,8 @@ impl Slots {
             return true;
         }
         let Content::Registered { block, shares, .. } = &at.content else { return false };
-        let (block, shares) = (*block, *shares);
+        let block = *block;
+        let shares = *shares;
         self.by_hash.remove(&block.identity.sequence);
         if shares == 0 {
             self.inactive.remove(&entry(&block));

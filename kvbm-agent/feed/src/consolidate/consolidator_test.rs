@@ -65,7 +65,8 @@ fn stored_event(chain: &[u64], known: usize, tier: Tier) -> KvEvent {
 #[test]
 fn a_block_is_there_from_its_first_source_to_its_last() {
     let mut both = Consolidator::new(ROOMY);
-    let (all, device) = ([1, 2, 3], Tier::Device);
+    let all = [1, 2, 3];
+    let device = Tier::Device;
     let output = take(&mut both, ENGINE, 0, vec![stored(ENGINE, &all[..2], 0, device)]);
     assert_eq!(output, [stored_event(&all[..2], 0, device)]);
     // Of the chain that the other source tells, only its end is new.
@@ -147,7 +148,8 @@ fn who_names_blocks_by_their_hashes_is_joined_without_a_chain() {
     let mut both = Consolidator::new(ROOMY);
     take(&mut both, ENGINE, 0, vec![stored(ENGINE, &[1, 2], 0, Tier::Device)]);
     let block = StoredBlock { name: joined(&[1, 2]), local: LocalHash(2) };
-    let (parent, blocks) = (Some(joined(&[1])), vec![block]);
+    let parent = Some(joined(&[1]));
+    let blocks = vec![block];
     let event = KvEvent::Stored { parent, tier: Tier::Device, blocks };
     assert_eq!(take(&mut both, manager, 0, vec![event]), [], "the engine has it");
     assert_eq!(both.counts().unjoined, 0);
@@ -182,7 +184,8 @@ fn what_a_source_held_is_another_places() {
     let mut both = Consolidator::new(ROOMY);
     let absent = ConsolidatedSource { number: SourceNumber(SOURCES_MAX), ..MANAGER };
     for rank in [0, 1] {
-        let (name, block) = (named(MANAGER, &[1]), joined(&[1]));
+        let name = named(MANAGER, &[1]);
+        let block = joined(&[1]);
         let holding = Holding { name, block, is_joined: true, copies: [1, 0, 0] };
         both.bring_back(absent, rank, &[holding]);
     }
@@ -271,7 +274,8 @@ proptest! {
     #[test]
     fn what_is_published_is_what_a_source_holds(acts in acts()) {
         let mut both = Consolidator::new(ROOMY);
-        let (mut told, mut sources) = (Told::default(), [MANAGER, ENGINE]);
+        let mut told = Told::default();
+        let mut sources = [MANAGER, ENGINE];
         let mut model = Model::new();
         let mut received: BTreeSet<(u32, usize, BlockName)> = BTreeSet::new();
         for (is_engine, rank, chain, tier_at, act) in acts {

@@ -353,7 +353,8 @@ impl SourceNames {
             if *copies > 0 {
                 continue;
             }
-            let (block, copies) = (named.block, named.copies);
+            let block = named.block;
+            let copies = named.copies;
             if copies == [0; Tier::COUNT] {
                 let removed = self.names.remove(name);
                 debug_assert!(removed.is_some(), "a name without copies is forgotten once");

@@ -47,7 +47,8 @@ pub async fn write_images(feed: Arc<Feed>, stop: CancellationToken) {
 
 async fn make_image(feed: &Arc<Feed>, stop: &CancellationToken) -> Result<(), ImageError> {
     let dump = FeedDump::begin(feed, None).await?;
-    let (feed, stop) = (Arc::clone(feed), stop.clone());
+    let feed = Arc::clone(feed);
+    let stop = stop.clone();
     let made = spawn_blocking(move || write_image(&feed, dump, &stop)).await;
     // A panic of ours is in the log; the next image starts over.
     made.unwrap_or(Err(ImageError::Stopping))

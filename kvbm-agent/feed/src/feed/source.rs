@@ -208,7 +208,8 @@ impl Feed {
         change: DiskChange<'_>,
     ) -> Result<Option<u64>, AppendError> {
         let mut journal = self.journal.lock();
-        let (mut batches, before) = (Vec::new(), journal.head());
+        let mut batches = Vec::new();
+        let before = journal.head();
         let mut appended = Ok(None);
         for (rank, events) in published {
             let last = match &self.disk {

@@ -22,7 +22,8 @@ const MANAGER_RANK: DpRank = 0;
 fn disk_config(folder: &Path, is_consolidated: bool) -> DiskConfig {
     let partition = PartitionKey::new("m", "").expect("a name");
     let address = WorkerAddress { partition, worker: WorkerId::new("w").expect("a name") };
-    let (folder, lora_names) = (folder.to_owned(), BTreeMap::new());
+    let folder = folder.to_owned();
+    let lora_names = BTreeMap::new();
     DiskConfig { folder, address, block_size: 4, lora_names, is_consolidated }
 }
 
@@ -222,8 +223,11 @@ impl World {
     fn new(copy_mode: CopyMode) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let agent = Some(Agent::start(folder.path(), 1, copy_mode, Some(MANAGER_RANK)));
-        let (copies, saved, index) = (BTreeMap::new(), BTreeSet::new(), Index::default());
-        let (lives, cursor) = (1, (100, 0));
+        let copies = BTreeMap::new();
+        let saved = BTreeSet::new();
+        let index = Index::default();
+        let lives = 1;
+        let cursor = (100, 0);
         Self { folder, agent, copy_mode, lives, cursor, copies, saved, index }
     }
 
@@ -284,7 +288,8 @@ impl World {
             self.copies.retain(|_, copies| *copies > 0);
         }
         let (rank, chain, tier) = block;
-        let (tier, names) = (Tier::ALL[tier], vec![own(&chain)]);
+        let tier = Tier::ALL[tier];
+        let names = vec![own(&chain)];
         self.publish(rank, vec![KvEvent::Removed { tier, names }]);
     }
 
@@ -304,7 +309,8 @@ impl World {
 
     fn evict(&mut self, chain: Vec<u64>, tier: usize) {
         let Some(manager) = self.agent.as_ref().and_then(|at| at.manager.as_ref()) else { return };
-        let (tier_at, names) = (Tier::ALL[tier], vec![joined(&chain)]);
+        let tier_at = Tier::ALL[tier];
+        let names = vec![joined(&chain)];
         if self.saved.remove(&(MANAGER_RANK, chain, tier)) {
             let event = KvEvent::Removed { tier: tier_at, names };
             manager.take(MANAGER_RANK, vec![event]).expect("taken");
@@ -322,7 +328,8 @@ impl World {
     }
 
     fn disk_image(&self) {
-        let (feed, disk) = (self.hub().feed(), self.hub().feed().disk().expect("it is on disk"));
+        let feed = self.hub().feed();
+        let disk = self.hub().feed().disk().expect("it is on disk");
         let dump = feed.with_journal(|journal| journal.begin_dump(None)).expect("no other");
         let step = || feed.with_journal(|journal| journal.step_dump(dump, 2));
         let image = disk.write_image(|| Ok::<_, DiskError>(step().expect("not cut off")));
@@ -370,7 +377,8 @@ impl World {
     fn meet(&mut self, fate: Fate) {
         match fate {
             Fate::Proves => {
-                let (state, connected) = (SourceState::Exact, true);
+                let state = SourceState::Exact;
+                let connected = true;
                 self.engine().show(SourceStatus { state, connected, ..SourceStatus::default() });
             }
             Fate::Publishes => self.store(1, &[1, 1], 0),

@@ -405,7 +405,8 @@ impl Inlet {
         let (mut sources, block_size) = (self.hub.sources.lock(), self.block_size());
         let known = sources.lacking(self.key, block_size).is_some();
         if let Ok(counts) = sources.counts(self.key) {
-            let (before, doubtful_before) = (counts.not_taken(), counts.doubtful);
+            let before = counts.not_taken();
+            let doubtful_before = counts.doubtful;
             change(counts);
             let flaws = Flaws {
                 has_lost: counts.doubtful > doubtful_before,
@@ -452,7 +453,8 @@ impl Inlet {
         if let Ok(shown) = sources.status(self.key) {
             shown.send_if_modified(|before| {
                 let changed = *before != status;
-                let (state, connected) = (status.state, status.connected);
+                let state = status.state;
+                let connected = status.connected;
                 if (before.state, before.connected) != (state, connected) {
                     tracing::info!(source = self.name, %state, connected, "source state");
                 }

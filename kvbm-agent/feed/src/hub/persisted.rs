@@ -27,14 +27,16 @@ pub(super) struct Persisted {
 impl Persisted {
     pub(super) fn new(name: &str, kind: SourceKind, copy_mode: CopyMode) -> Self {
         let name = name.to_owned();
-        let (early, past) = (Flaws::default(), Vec::new());
+        let early = Flaws::default();
+        let past = Vec::new();
         Self { name, kind, copy_mode, at: None, early, past, is_emptied: false, is_pending: false }
     }
 
     /// A source that is on disk.
     pub(super) fn of(source: PersistedSource) -> Self {
         let PersistedSource { name, kind, copy_mode, past, .. } = source.clone();
-        let (at, early) = (Some(source), Flaws::default());
+        let at = Some(source);
+        let early = Flaws::default();
         Self { name, kind, copy_mode, at, early, past, is_emptied: false, is_pending: true }
     }
 
@@ -52,7 +54,8 @@ impl Persisted {
     pub(super) fn take(&mut self, rank: DpRank, is_cleared: bool, position: &SourcePosition) {
         let SourcePosition { cursor, ref learned, flaws, .. } = *position;
         self.is_emptied = false;
-        let (name, copy_mode) = (&self.name, self.copy_mode);
+        let name = &self.name;
+        let copy_mode = self.copy_mode;
         let at = self.at.get_or_insert_with(|| PersistedSource {
             name: name.clone(),
             kind: self.kind,

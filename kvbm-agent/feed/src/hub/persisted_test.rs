@@ -149,7 +149,8 @@ fn where_others_hold_blocks_its_ranks_are_cleared() {
     left(folder.path(), &["a", "b", "c"]);
     let (hub, _) = start(folder.path(), FRESH);
     // The third is not there any more.
-    let (a, b) = (open_source(&hub, "a"), open_source(&hub, "b"));
+    let a = open_source(&hub, "a");
+    let b = open_source(&hub, "b");
     hub.begin();
     assert_eq!((here(&hub), cleared(&hub, 3)), ((INCARNATION, 2, false), vec![2]));
     a.close();
@@ -167,7 +168,8 @@ fn a_rank_is_kept_until_it_is_known_who_goes_on() {
     let folder = tempfile::tempdir().expect("a folder");
     left(folder.path(), &["a"]);
     let (hub, _) = start(folder.path(), FRESH);
-    let (a, b) = (open_source(&hub, "a"), open_source(&hub, "b"));
+    let a = open_source(&hub, "a");
+    let b = open_source(&hub, "b");
     hub.begin();
     let persisted = HubError::RankReserved { rank: 0, owner: "a".to_owned() };
     assert_eq!(b.check_turn(0), Err(persisted.clone()));
@@ -269,7 +271,8 @@ fn blocks_that_were_refused_before_the_first_batch_are_not_forgotten() {
     let folder = tempfile::tempdir().expect("a folder");
     let (hub, _) = start(folder.path(), INCARNATION);
     hub.begin();
-    let (a, b) = (open_source(&hub, "a"), open_source(&hub, "b"));
+    let a = open_source(&hub, "a");
+    let b = open_source(&hub, "b");
     a.take_at(0, stored(1), cursor(0)).expect("taken");
     let refused = b.take_at(0, stored(2), cursor(0)).expect_err("the rank is of another source");
     b.count_refused(1, &refused);

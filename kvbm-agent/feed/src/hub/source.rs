@@ -102,7 +102,9 @@ impl Source {
         let mut reasons = self.reasons.clone();
         let refused = self.counts.refused.saturating_add(self.counts.misplaced);
         if refused > 0 && self.lacks_blocks() {
-            let (reason, example, since) = (Reason::RefusedBlocks, "".into(), Duration::ZERO);
+            let reason = Reason::RefusedBlocks;
+            let example = "".into();
+            let since = Duration::ZERO;
             StateReason::note(&mut reasons, StateReason { reason, count: refused, example, since });
         }
         reasons

@@ -292,7 +292,8 @@ impl Sources {
         let used = source.ranks.iter_mut();
         let used = used.filter_map(|(rank, at)| mem::take(&mut at.since_clear).then_some(*rank));
         let ranks: Vec<DpRank> = used.collect();
-        let (name, read) = (source.name.clone(), source.consolidated(key.number));
+        let name = source.name.clone();
+        let read = source.consolidated(key.number);
         Ok(match &mut self.consolidator {
             Some(consolidator) => {
                 let cleared = consolidator.clear(read).into_iter();

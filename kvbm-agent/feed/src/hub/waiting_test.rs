@@ -89,7 +89,8 @@ proptest! {
         batches in vec((0_u32..3, vec(event(), 0..5), 0_u64..60), 0..60),
     ) {
         let mut waiting = Waiting::new(batching(blocks_max));
-        let (begin, mut at) = (Instant::now(), Duration::ZERO);
+        let begin = Instant::now();
+        let mut at = Duration::ZERO;
         let mut merged: Vec<(DpRank, Vec<KvEvent>)> = Vec::new();
         let mut oldest = None;
         for (rank, events, pause) in &batches {
@@ -140,8 +141,10 @@ fn bounds_are_checked() {
 async fn batches_of_a_rank_are_published_as_one_when_the_first_has_waited() {
     let hub = batched(100);
     let inlet = hub.open("engine", CopyMode::Counted).expect("a source");
-    let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
-    let (runner, stopped) = (Arc::clone(&hub), stop.clone());
+    let stop = CancellationToken::new();
+    let mut tasks = JoinSet::new();
+    let runner = Arc::clone(&hub);
+    let stopped = stop.clone();
     tasks.spawn(async move { runner.run(stopped).await });
     let mut news = hub.feed().news();
     for (name, rank) in [(1, 0), (2, 1), (3, 0)] {

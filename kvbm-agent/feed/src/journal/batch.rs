@@ -26,7 +26,8 @@ impl Batch {
     pub(super) fn checked(mut events: Vec<KvEvent>) -> Result<Vec<KvEvent>, AppendError> {
         events.retain(|event| event.operations() > 0);
         for (index, event) in events.iter().enumerate() {
-            let (count, limit) = (event.operations(), EVENT_BLOCKS_MAX);
+            let count = event.operations();
+            let limit = EVENT_BLOCKS_MAX;
             if count > limit {
                 return Err(AppendError::TooManyBlocks { index, count, limit });
             }

@@ -160,7 +160,8 @@ fn parents_come_before_children_where_they_are_held() {
         }
     };
     let id = journal.begin_dump(None).expect("a dump");
-    let (mut records, mut changed) = (Vec::new(), false);
+    let mut records = Vec::new();
+    let mut changed = false;
     let cut = loop {
         match journal.step_dump(id, 13).expect("nothing is cleared") {
             DumpStep::Records { records: some, .. } => records.extend(some),

@@ -15,7 +15,8 @@ proptest! {
         mode in any_mode(),
         batches in prop::collection::vec(any_batch(), 1..30),
     ) {
-        let (mut journal, mut model) = (journal(mode), Model::new(mode));
+        let mut journal = journal(mode);
+        let mut model = Model::new(mode);
         for (rank, events) in batches {
             for event in &events {
                 model.apply(rank, event);
@@ -43,7 +44,8 @@ proptest! {
         after in prop::collection::vec(any_batch(), 0..3),
     ) {
         let config = JournalConfig { batches_max: 1, bytes_max: 1, ..config(mode) };
-        let (mut journal, mut model) = (Journal::new(INCARNATION, 5, config), Model::new(mode));
+        let mut journal = Journal::new(INCARNATION, 5, config);
+        let mut model = Model::new(mode);
         for (rank, events) in before {
             events.iter().for_each(|event| model.apply(rank, event));
             journal.append(rank, events).expect("a small batch");
@@ -85,7 +87,8 @@ proptest! {
         steps in prop::collection::vec((prop::option::of(any_batch()), 1..4_usize), 1..60),
         after in prop::collection::vec(any_batch(), 0..6),
     ) {
-        let (mut journal, mut model) = (journal(mode), Model::new(mode));
+        let mut journal = journal(mode);
+        let mut model = Model::new(mode);
         let append = |journal: &mut Journal, model: &mut Model, batch: (DpRank, Vec<KvEvent>)| {
             for event in &batch.1 {
                 model.apply(batch.0, event);

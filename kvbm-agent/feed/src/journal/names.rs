@@ -183,7 +183,8 @@ impl Names {
             }
         }
         self.len += 1;
-        let (hash, chunks) = (hash(record.name()), &self.chunks);
+        let hash = hash(record.name());
+        let chunks = &self.chunks;
         if let (Some(part), Ok(slot)) = (self.parts.get_mut(part(hash)), Slot::try_from(slot)) {
             part.insert_unique(hash, slot, |&slot| hash_at(chunks, slot));
         }
@@ -198,7 +199,8 @@ impl Names {
         if last.name() == gone.name() {
             return false;
         }
-        let (hash, from) = (hash(last.name()), self.len);
+        let hash = hash(last.name());
+        let from = self.len;
         if let (Some(part), Ok(to)) = (self.parts.get_mut(part(hash)), Slot::try_from(slot))
             && let Some(entry) = part.find_mut(hash, |&slot| slot as usize == from)
         {
@@ -211,12 +213,14 @@ impl Names {
     }
 
     fn forget(&mut self, name: BlockName, slot: usize) {
-        let (hash, chunks) = (hash(name), &self.chunks);
+        let hash = hash(name);
+        let chunks = &self.chunks;
         let Some(part) = self.parts.get_mut(part(hash)) else { return };
         if let Ok(entry) = part.find_entry(hash, |&at| at as usize == slot) {
             entry.remove();
         }
-        let (len, places) = (part.len(), part.capacity());
+        let len = part.len();
+        let places = part.capacity();
         if places > SHRUNK_PLACES && len < places / SHRINK_FACTOR {
             part.shrink_to(len * 2, |&slot| hash_at(chunks, slot));
         }
@@ -244,7 +248,8 @@ impl Names {
     pub(super) fn set_copies(&mut self, slot: usize, tier: Tier, copies: u32) -> bool {
         let few = u8::try_from(copies).unwrap_or(MANY);
         let Some(record) = self.at_mut(slot) else { return false };
-        let (name, mut before) = (record.name(), 0);
+        let name = record.name();
+        let mut before = 0;
         if let Some(at) = record.copies.get_mut(tier.index()) {
             before = std::mem::replace(at, few);
         }

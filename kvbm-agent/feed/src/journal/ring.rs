@@ -24,7 +24,8 @@ pub(super) struct Ring {
 
 impl Ring {
     pub(super) fn new(config: &JournalConfig) -> Self {
-        let (batches_max, bytes_max) = (config.batches_max.max(1), config.bytes_max);
+        let batches_max = config.batches_max.max(1);
+        let bytes_max = config.bytes_max;
         Self { batches: VecDeque::new(), bytes: 0, batches_max, bytes_max }
     }
 
@@ -82,7 +83,8 @@ impl Ring {
         range: RangeInclusive<u64>,
         batches_max: usize,
     ) -> Result<BatchRange, RangeError> {
-        let (from, to) = ((*range.start()).max(first), *range.end());
+        let from = (*range.start()).max(first);
+        let to = *range.end();
         let (Some(oldest), Some(head)) = (self.oldest(), self.head()) else {
             let batches = Vec::new();
             return match from == first {

@@ -22,7 +22,8 @@ fn held(copy_mode: CopyMode, batches: &[Box<[KvEvent]>]) -> BTreeMap<BlockName, 
 }
 
 fn held_by(journal: &mut Journal) -> BTreeMap<BlockName, HeldBlock> {
-    let (id, mut held) = (journal.begin_dump(None).expect("a dump"), BTreeMap::new());
+    let id = journal.begin_dump(None).expect("a dump");
+    let mut held = BTreeMap::new();
     loop {
         match journal.step_dump(id, 1_000).expect("nothing else goes on") {
             DumpStep::Records { records, .. } => {

@@ -98,7 +98,8 @@ impl KvEventPublisher {
                 return self.publish(KvEvent::StoredNames { tier, names: names.to_vec() });
             }
             Content::Locals(locals) if locals.len() != names.len() => {
-                let (locals, blocks) = (locals.len(), names.len());
+                let locals = locals.len();
+                let blocks = names.len();
                 return Err(PublishError::Locals { locals, blocks });
             }
             Content::Locals(locals) => locals.to_vec(),

@@ -107,7 +107,8 @@ pub async fn run_uplink(
     }
     let mut pauses = Pauses::default();
     loop {
-        let (before, began) = (runner.progress(), Instant::now());
+        let before = runner.progress();
+        let began = Instant::now();
         match runner.stream().await {
             Ok(End::Stopped) => return runner.leave().await,
             Ok(End::NewIncarnation) => pauses.reset(),
@@ -168,7 +169,8 @@ impl Runner {
     fn note(&self, error: &UplinkError, line: Option<u64>) {
         let text: Arc<str> = error.to_string().into();
         if let Some(num_suppressed) = line {
-            let (source, endpoint) = (self.feed.name(), &self.config.endpoint);
+            let source = self.feed.name();
+            let endpoint = &self.config.endpoint;
             let error = &*text;
             tracing::warn!(source, endpoint, error, num_suppressed, "the uplink is down");
         }
@@ -204,7 +206,8 @@ impl Runner {
             if let Some(end) = self.fill(&mut uplink, &mut position)? {
                 return Ok(end);
             }
-            let (stopping, waiting) = (self.stop.is_cancelled(), !uplink.window().is_empty());
+            let stopping = self.stop.is_cancelled();
+            let waiting = !uplink.window().is_empty();
             if stopping && !waiting {
                 return Ok(End::Stopped);
             }
@@ -326,7 +329,8 @@ impl Runner {
     }
 
     fn republish(&self, present: Incarnation) {
-        let (source, endpoint) = (self.feed.name(), &self.config.endpoint);
+        let source = self.feed.name();
+        let endpoint = &self.config.endpoint;
         tracing::warn!(
             source,
             endpoint,
@@ -339,7 +343,8 @@ impl Runner {
     /// Batches that are not retained any more cannot be sent: the index sees a gap.
     fn skip(&self, next: u64, oldest: u64) {
         let batches = oldest.saturating_sub(next);
-        let (source, endpoint) = (self.feed.name(), &self.config.endpoint);
+        let source = self.feed.name();
+        let endpoint = &self.config.endpoint;
         tracing::warn!(source, endpoint, batches, "the journal does not have what the index lacks");
         self.status.send_modify(|status| status.skipped_batches += batches);
     }

@@ -104,7 +104,8 @@ impl Uplink {
             .await
             .map_err(|status| UplinkError::Status(Box::new(status)))?
             .into_inner();
-        let (applied, window) = (None, Window::default());
+        let applied = None;
+        let window = Window::default();
         let mut uplink = Self { requests, answers, applied, next_sequence: Some(0), window };
         match uplink.answer().await? {
             Answered::Accepted(accepted) => {

@@ -142,7 +142,8 @@ fn threads_never_see_half_a_block() {
     };
     thread::scope(|scope| {
         for seed in 0..2_u8 {
-            let (write, is_over) = (&write, &is_over);
+            let write = &write;
+            let is_over = &is_over;
             scope.spawn(move || {
                 (0..200_u8).for_each(|round| write(round ^ seed));
                 is_over.store(true, Ordering::Relaxed);

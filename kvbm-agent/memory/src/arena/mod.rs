@@ -104,7 +104,8 @@ impl Arena {
     /// # Errors
     /// If the slots do not fit into it.
     pub fn new(region: Box<dyn Region>, layout: SlotLayout) -> Result<Arc<Self>, ArenaError> {
-        let (needed, there) = (layout.bytes()?, region.bytes());
+        let needed = layout.bytes()?;
+        let there = region.bytes();
         if needed > there {
             return Err(ArenaError::TooSmall { needed, there });
         }

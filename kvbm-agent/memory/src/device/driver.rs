@@ -110,7 +110,8 @@ impl Context {
         let ordinal = ordinal.ok_or_else(|| {
             format!("there is no accelerator {number}: the driver knows {count}, from 0 on")
         })?;
-        let (mut device, mut handle) = (0, null_mut());
+        let mut device = 0;
+        let mut handle = null_mut();
         // SAFETY: the driver writes one number.
         calls.check("cuDeviceGet", unsafe { (calls.device)(&raw mut device, ordinal) })?;
         // SAFETY: the driver writes one pointer.

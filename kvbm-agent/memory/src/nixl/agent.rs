@@ -126,8 +126,12 @@ impl<T> Agent<T> {
         let status =
             unsafe { (calls.create_agent)(name.as_ptr(), &raw const config, &raw mut handle) };
         check("create_agent", status)?;
-        let (arenas, files, flying, failed) = (Vec::new(), Vec::new(), BTreeMap::new(), Vec::new());
-        let (backend, options) = (null_mut(), None);
+        let arenas = Vec::new();
+        let files = Vec::new();
+        let flying = BTreeMap::new();
+        let failed = Vec::new();
+        let backend = null_mut();
+        let options = None;
         // From here on, dropping it destroys the agent.
         let mut agent = Self {
             calls,
@@ -197,7 +201,8 @@ impl<T> Agent<T> {
     /// # Errors
     /// [`NixlError`] if NIXL fails, or there are more bytes than that.
     pub fn metadata(&self) -> Result<Vec<u8>, NixlError> {
-        let (mut data, mut bytes) = (null_mut(), 0);
+        let mut data = null_mut();
+        let mut bytes = 0;
         // SAFETY: the agent is valid; NIXL writes a pointer and a length.
         let status =
             unsafe { (self.calls.get_local_md)(self.handle, &raw mut data, &raw mut bytes) };
@@ -285,7 +290,8 @@ impl<T> Agent<T> {
             device,
         });
         let other = side(&self.calls, kind, stretches)?;
-        let (mut request, operation) = (null_mut(), direction as c_int);
+        let mut request = null_mut();
+        let operation = direction as c_int;
         // SAFETY: all objects are valid, the name ends with a zero, and NIXL writes one pointer. NIXL checks that both sides
         // are registered. It touches no bytes yet.
         let status = unsafe {

@@ -73,7 +73,8 @@ fn ended(agent: &mut Agent<u32>, id: TransferId) -> Result<Vec<Piece<u32>>, Nixl
 
 #[test]
 fn blocks_of_a_peer_are_read_byte_for_byte() {
-    let (library, mut plugin) = (loaded(), Plugin::new("UCX"));
+    let library = loaded();
+    let mut plugin = Plugin::new("UCX");
     // NIXL's own value, to show that parameters are passed.
     plugin.parameters = vec![("ucx_error_handling_mode".to_owned(), "peer".to_owned())];
     for (theirs, ours) in [(private(), shared()), (shared(), private())] {
@@ -102,7 +103,8 @@ fn blocks_of_a_peer_are_read_byte_for_byte() {
 
 #[test]
 fn blocks_go_to_a_file_and_come_back() {
-    let (library, plugin) = (loaded(), Plugin::new("POSIX"));
+    let library = loaded();
+    let plugin = Plugin::new("POSIX");
     let memory = private();
     fill(&memory);
     let folder = tempfile::tempdir().expect("a folder");
@@ -158,7 +160,8 @@ fn what_is_wrong_is_named() {
 #[test]
 fn what_is_not_registered_is_refused() {
     let library = loaded();
-    let (mine, other) = (private(), private());
+    let mine = private();
+    let other = private();
     let mut agent = Agent::new(&library, "a", &Plugin::new("UCX")).expect("an agent");
     let first = agent.register(&mine).expect("registered");
     for bytes in [&[][..], &[7; (16 << 10) + 1]] {
@@ -189,8 +192,10 @@ fn what_is_not_registered_is_refused() {
 /// A peer that has gone: its transfer fails, and the slots stay with the agent until its end.
 #[test]
 fn slots_of_a_failed_transfer_are_free_once_the_agent_is_gone() {
-    let (library, plugin) = (loaded(), Plugin::new("UCX"));
-    let (theirs, ours) = (private(), private());
+    let library = loaded();
+    let plugin = Plugin::new("UCX");
+    let theirs = private();
+    let ours = private();
     let mut owner = Agent::<()>::new(&library, "owner", &plugin).expect("an agent");
     let first = owner.register(&theirs).expect("registered");
     let mut reader = Agent::new(&library, "reader", &plugin).expect("an agent");

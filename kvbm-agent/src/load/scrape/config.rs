@@ -24,7 +24,8 @@ impl ScrapeConfig {
     /// Fetches every second, within a second, up to 8 MiB.
     #[must_use]
     pub fn new(url: impl Into<String>, engine: ScrapedEngine) -> Self {
-        let (interval, timeout) = (Duration::from_secs(1), Duration::from_secs(1));
+        let interval = Duration::from_secs(1);
+        let timeout = Duration::from_secs(1);
         Self { url: url.into(), engine, interval, timeout, body_bytes_max: 8 << 20 }
     }
 

@@ -116,7 +116,8 @@ fn damage_on_the_disk_is_found() {
     let memory = arena(BYTES, 2);
     let config = config(folder.path());
     let storage = DiskStorage::open(&config, 1).expect("a new tier").storage;
-    let (first, second) = (store(&storage, &memory, 0, 1), store(&storage, &memory, 1, 2));
+    let first = store(&storage, &memory, 0, 1);
+    let second = store(&storage, &memory, 1, 2);
     let at = storage.slot_offset(0) + 9_999;
     drop(storage);
     let file = OpenOptions::new().write(true).open(&config.path).expect("the file");

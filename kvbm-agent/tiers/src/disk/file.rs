@@ -75,7 +75,8 @@ pub(super) fn reserve(file: &File, path: &Path, bytes: u64) -> Result<bool, Disk
             Ok(false)
         }
         Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
-            let (path, source) = (PathBuf::from(path), errno.into());
+            let path = PathBuf::from(path);
+            let source = errno.into();
             Err(DiskError::Full { path, bytes, source })
         }
         Err(errno) => Err(io_error(path, "cannot reserve its room")(errno.into())),

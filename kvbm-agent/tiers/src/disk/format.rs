@@ -95,7 +95,9 @@ impl Header {
         if Checksum::of(0, checked) != Checksum(Reader(own).u64()) {
             return Err(NoHeader::Damaged);
         }
-        let (slots, block_bytes, file_id) = (reader.u32(), reader.u64(), reader.u64());
+        let slots = reader.u32();
+        let block_bytes = reader.u64();
+        let file_id = reader.u64();
         let fingerprint = Fingerprint(reader.take());
         let length = usize::try_from(reader.u64()).unwrap_or_default();
         let text = reader.0.get(..length).unwrap_or_default();
@@ -147,7 +149,8 @@ impl Entry {
             return Self::Damaged;
         }
         let mut reader = Reader(fields);
-        let (block, write_number) = (reader.block(block_bytes), reader.u64());
+        let block = reader.block(block_bytes);
+        let write_number = reader.u64();
         block.map_or(Self::Damaged, |block| Self::Block(Record { block, write_number }))
     }
 }

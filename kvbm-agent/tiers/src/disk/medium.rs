@@ -41,7 +41,8 @@ fn complete(
     wanted: usize,
     mut call: impl FnMut(usize) -> io::Result<usize>,
 ) -> Result<(), TransferError> {
-    let (mut done, mut stalls) = (0, 0);
+    let mut done = 0;
+    let mut stalls = 0;
     loop {
         let (moved, is_over) = match call(done) {
             Ok(moved) => (moved, moved == 0),

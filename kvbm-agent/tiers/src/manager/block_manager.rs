@@ -76,9 +76,11 @@ impl KvBlockManager {
         let seats: Arc<Seats> = Arc::default();
         let (stop, stops) = mpsc::channel(1);
         let mut driver = JoinSet::new();
-        let (of_driver, of_seats) = (Arc::clone(&shared), Arc::clone(&seats));
+        let of_driver = Arc::clone(&shared);
+        let of_seats = Arc::clone(&seats);
         driver.spawn(Driver::new(of_driver, of_seats, executors, relays, records).run(stops));
-        let (driver, last_session) = (Mutex::new(driver), AtomicU64::new(0));
+        let driver = Mutex::new(driver);
+        let last_session = AtomicU64::new(0);
         Ok(Self { shared, seats, last_session, stop, driver })
     }
 

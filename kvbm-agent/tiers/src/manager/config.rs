@@ -119,7 +119,8 @@ impl TierStorages {
     /// Checks that each configured tier has a storage of its size, and no storage is without its tier.
     pub(super) fn check(&self, config: &ManagerConfig, block_bytes: u64) -> Result<(), StartError> {
         for tier in BlockTier::ALL {
-            let (sizes, of_tier) = (self.sizes(tier), config.blocks.tiers.get(&tier));
+            let sizes = self.sizes(tier);
+            let of_tier = config.blocks.tiers.get(&tier);
             let ((slots, there), blocks) = match (sizes, of_tier) {
                 (None, None) => continue,
                 (Some(_), None) => return Err(StartError::Unconfigured { tier }),

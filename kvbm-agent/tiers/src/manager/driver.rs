@@ -86,8 +86,10 @@ impl Driver {
         relays: Relays,
         records: Records,
     ) -> Self {
-        let (running, cancels) = (FuturesUnordered::new(), HashMap::new());
-        let (decayed, erased_again) = (Duration::ZERO, Duration::ZERO);
+        let running = FuturesUnordered::new();
+        let cancels = HashMap::new();
+        let decayed = Duration::ZERO;
+        let erased_again = Duration::ZERO;
         Self { shared, seats, executors, relays, records, running, cancels, decayed, erased_again }
     }
 
@@ -398,7 +400,8 @@ impl Driver {
             self.records.is_stale(record);
         }
         if settled.verdict != Verdict::Committed {
-            let (verdict, sequence) = (&settled.verdict, order.identity.sequence);
+            let verdict = &settled.verdict;
+            let sequence = order.identity.sequence;
             tracing::debug!(%route, %sequence, ?verdict, ?error, "transfer brought nothing");
         }
         if let Some(source) = source {

@@ -91,7 +91,8 @@ impl Session {
                 tracing::error!(slot = fresh.slot().0, "a free slot is in use, which is a defect");
                 return None;
             };
-            let (writer, fresh) = (Some(writer), Some(fresh));
+            let writer = Some(writer);
+            let fresh = Some(fresh);
             Some(Filling { writer, fresh, in_order: Some(InOrder::default()), place })
         });
         Ok(filling.collect())
@@ -161,7 +162,8 @@ impl Filling {
     fn try_commit(&mut self, commit: &Commit) -> Result<Filled, CommitError> {
         let seat = &self.place.0;
         let shared = &seat.shared;
-        let (slot, sequence) = (self.slot().0, commit.identity.sequence);
+        let slot = self.slot().0;
+        let sequence = commit.identity.sequence;
         let (Some(writer), Some(fresh)) = (self.writer.take(), self.fresh.take()) else {
             return Err(CommitError::NotLeased { slot });
         };

@@ -134,7 +134,8 @@ async fn bring_up(
     priority: Priority,
 ) -> Result<(TierBlock, BlockTier), StopReason> {
     // The tier in which it was found first; why the last copy that failed did so, and from where.
-    let (mut found_in, mut failure) = (None, None);
+    let mut found_in = None;
+    let mut failure = None;
     // A copy that was just made stays in use until the next look.
     let mut _copy = None;
     for _ in 0..LOOKS_MAX {

@@ -88,7 +88,8 @@ impl Seat {
     pub(super) fn expire(&self, now: Duration) {
         let over = self.holdings.lock().take_over(now, self.shared.config.lease_grace);
         for lease in &over {
-            let (session, slot) = (&*self.name, lease.block.slot().0);
+            let session = &*self.name;
+            let slot = lease.block.slot().0;
             tracing::warn!(session, slot, "lease is over, slot is free again");
         }
         self.shared.counters.leases_over.add_len(over.len());
@@ -157,7 +158,8 @@ impl Seat {
     ) -> Result<HeldBlock, NotHeld> {
         self.check(holdings).map_err(NotHeld::Session)?;
         let checksum = block.checksum().ok_or(NotHeld::Withdrawn)?;
-        let (slot, identity) = (block.slot(), *block.identity());
+        let slot = block.slot();
+        let identity = *block.identity();
         let max = self.shared.config.session.held_blocks_max;
         if !holdings.has_room(slot.0, max) {
             return Err(NotHeld::Limit { max });
@@ -209,7 +211,8 @@ impl Session {
         lease: Duration,
     ) -> Result<Vec<LeasedSlot>, AllocateError> {
         let shared = self.shared();
-        let (max, slots_max) = (shared.config.lease_max, shared.config.session.leased_slots_max);
+        let max = shared.config.lease_max;
+        let slots_max = shared.config.session.leased_slots_max;
         if count == 0 {
             return Err(AllocateError::Nothing);
         }

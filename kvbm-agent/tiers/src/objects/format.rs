@@ -38,7 +38,8 @@ pub(super) fn decode(
     if version != VERSION {
         return foreign(format!("has format version {version}, and this program reads {VERSION}"));
     }
-    let (expected, found) = (Checksum(Reader(own).u64()), Checksum::of(0, checked));
+    let expected = Checksum(Reader(own).u64());
+    let found = Checksum::of(0, checked);
     if found != expected {
         return Err(TransferError::Corrupt { expected, found });
     }

@@ -71,11 +71,13 @@ async fn receive(
 ) -> Result<(), TransferError> {
     let sequence_hash = block.identity.sequence_hash;
     let Found { first, mut rest, .. } = volume.open(sequence_hash).await?;
-    let (mut summing, mut done) = (Summing::new(), 0);
+    let mut summing = Summing::new();
+    let mut done = 0;
     let mut piece = first;
     loop {
         if done + piece.len() > block.bytes {
-            let (done, wanted) = (done + piece.len(), block.bytes);
+            let done = done + piece.len();
+            let wanted = block.bytes;
             return Err(TransferError::Short { done, wanted });
         }
         summing.update(&piece);

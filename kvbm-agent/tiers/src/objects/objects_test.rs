@@ -30,7 +30,8 @@ fn storage(volume: &Arc<Volume>, runtime: &Runtime) -> ObjectStorage {
 
 /// What every store must do; also used against S3.
 pub(crate) fn a_volume_keeps_blocks(volume: &Arc<Volume>, runtime: &Runtime) {
-    let (memory, cancel) = (arena(BYTES, 2), Cancel::new());
+    let memory = arena(BYTES, 2);
+    let cancel = Cancel::new();
     let storage = storage(volume, runtime);
     let mut stored = Vec::new();
     for number in 0..3 {

@@ -270,7 +270,8 @@ impl Volume {
         while let Some(piece) = rest.next().await {
             bytes.extend_from_slice(&piece.map_err(|error| failed(&error))?);
         }
-        let (expected, found) = (block.checksum, Checksum::of(sequence_hash, &bytes));
+        let expected = block.checksum;
+        let found = Checksum::of(sequence_hash, &bytes);
         if found != expected {
             return Err(TransferError::Corrupt { expected, found });
         }

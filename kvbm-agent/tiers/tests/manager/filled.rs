@@ -49,7 +49,8 @@ fn padded() -> KvBlockManager {
 
 /// A block with something in its padding, and as it must be.
 fn with_padding(block: &BlockIdentity, filler: u8) -> (Vec<u8>, Vec<u8>) {
-    let (mut dirty, mut clean) = (Vec::new(), Vec::new());
+    let mut dirty = Vec::new();
+    let mut clean = Vec::new();
     for part in bytes_of(block.sequence).chunks(PART) {
         dirty.extend_from_slice(part);
         dirty.resize(dirty.len() + ALIGNED - PART, filler);
@@ -61,7 +62,8 @@ fn with_padding(block: &BlockIdentity, filler: u8) -> (Vec<u8>, Vec<u8>) {
 
 #[tokio::test]
 async fn padding_is_zero_whoever_fills_a_slot() {
-    let (manager, blocks) = (padded(), chain(1, 2));
+    let manager = padded();
+    let blocks = chain(1, 2);
     assert_eq!(manager.block_bytes(), 4 * ALIGNED);
     let session = manager.open_session("engine").expect("a session");
     let (dirty, clean) = with_padding(&blocks[0], 7);
@@ -143,7 +145,8 @@ async fn filled_slots_add_up_in_whatever_order() {
 async fn a_filled_slot_that_an_engine_changes_is_noticed_by_readers() {
     let (manager, path, start) = mapped();
     let arena = OpenOptions::new().read(true).write(true).open(path).expect("the arena");
-    let (session, block) = (manager.open_session("peers").expect("a session"), chain(1, 1)[0]);
+    let session = manager.open_session("peers").expect("a session");
+    let block = chain(1, 1)[0];
     let bytes = bytes_of(block.sequence);
     let mut slot = session.fill(1).expect("a slot").pop().expect("a slot");
     slot.write(0, &bytes).expect("room");

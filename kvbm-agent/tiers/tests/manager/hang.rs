@@ -103,10 +103,11 @@ async fn whoever_joins_a_transfer_that_was_given_up_gets_the_block_nevertheless(
 async fn giving_up_an_onboard_does_not_stop_the_offload_of_the_block() {
     let folder = tempfile::tempdir().expect("a folder");
     let sizes = Sizes { device: 4, host: 8, disk: 16 };
-    let (host_gate, disk_gate) = (Gate::default(), Gate::default());
+    let host_gate = Gate::default();
+    let disk_gate = Gate::default();
     let mut storages = storages(sizes, &folder.path().join("disk"), &Faults::none());
-    let (host, disk) =
-        (storages.host.as_mut().expect("host"), storages.disk.as_mut().expect("disk"));
+    let host = storages.host.as_mut().expect("host");
+    let disk = storages.disk.as_mut().expect("disk");
     host.storage = host_gate.before(Arc::clone(&host.storage));
     disk.storage = disk_gate.before(Arc::clone(&disk.storage));
     let manager = KvBlockManager::start(config(sizes), &storages).expect("a manager");

@@ -57,7 +57,8 @@ fn now<T>(answer: impl Future<Output = T>) -> T {
 
 impl Shelf for Objects {
     fn storage(&self) -> Arc<dyn Storage> {
-        let (volume, runtime) = (Arc::clone(&self.volume), Handle::current());
+        let volume = Arc::clone(&self.volume);
+        let runtime = Handle::current();
         Arc::new(ObjectStorage::new(volume, runtime, Duration::from_secs(10)))
     }
 

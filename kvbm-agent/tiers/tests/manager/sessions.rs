@@ -45,8 +45,8 @@ async fn limits_leases_and_duplicates_are_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let manager = start(Sizes { device: 0, host: 4, disk: 0 }, &folder.path().join("disk"));
     assert_eq!(manager.engine_tier(), BlockTier::Host);
-    let (one, two) =
-        (manager.open_session("1").expect("one"), manager.open_session("2").expect("two"));
+    let one = manager.open_session("1").expect("one");
+    let two = manager.open_session("2").expect("two");
     let lease = Duration::from_secs(10);
     assert_eq!(one.allocate(0, lease), Err(AllocateError::Nothing));
     assert!(matches!(one.allocate(1, Duration::ZERO), Err(AllocateError::Lease { .. })));
@@ -54,7 +54,8 @@ async fn limits_leases_and_duplicates_are_named() {
     let block = chain(2, 1);
     fill(&one, &block);
     let slots = two.allocate(2, lease).expect("slots");
-    let (own, spare) = (slots[0].slot, slots[1].slot);
+    let own = slots[0].slot;
+    let spare = slots[1].slot;
     two.write(own, 0, &bytes_of(block[0].sequence)).expect("a leased slot");
     assert!(matches!(one.commit(own, &commit(&block[0])), Err(CommitError::NotLeased { .. })));
     let mut stated = commit(&block[0]);

@@ -68,8 +68,10 @@ async fn a_scripted_engine() {
     let is_over = Arc::new(AtomicBool::new(false));
     let mut engines = JoinSet::new();
     for at in 0..ENGINES {
-        let (manager, done) = (Arc::clone(&manager), Arc::clone(&done));
-        let (folder, is_over) = (folder.clone(), Arc::clone(&is_over));
+        let manager = Arc::clone(&manager);
+        let done = Arc::clone(&done);
+        let folder = folder.clone();
+        let is_over = Arc::clone(&is_over);
         let random = seed.wrapping_mul(0x9E37_79B9).wrapping_add(at);
         let mut engine = Engine { manager, done, folder, random };
         engines.spawn(async move { engine.work(|| is_over.load(Ordering::Relaxed)).await });
@@ -110,7 +112,8 @@ fn tell(figures: &Path, manager: &KvBlockManager, done: &Done, faults: &Faults) 
         metrics.transfers.restored,
     ];
     let line = all.map(|figure| figure.to_string()).join(" ");
-    let (new, kinds) = (figures.with_extension("new"), figures.with_extension("kinds"));
+    let new = figures.with_extension("new");
+    let kinds = figures.with_extension("kinds");
     let by_kind: Vec<_> =
         faults.all().iter().map(|plan| format!("{:?}", plan.injected())).collect();
     fs::write(&new, line).and_then(|()| fs::rename(&new, figures)).expect("figures");

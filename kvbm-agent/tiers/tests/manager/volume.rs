@@ -132,7 +132,8 @@ async fn blocks_that_are_asked_for_take_the_place_of_others() {
         });
         let mut there = shelf.blocks();
         there.sort_by_key(|block| block.identity.position);
-        let (early, late) = (&there[..4], &there[4..8]);
+        let early = &there[..4];
+        let late = &there[4..8];
         assert_eq!(second.manager.restore_volume(early, false), 4);
         assert_eq!(second.manager.restore_volume(late, false), 0, "{shelf:?}: there is no room");
         assert_eq!(second.manager.restore_volume(early, true), 0, "they are known");
@@ -295,7 +296,8 @@ async fn a_volume_that_hangs_holds_up_nobody_for_longer_than_a_transfer_may_take
 #[tokio::test(flavor = "multi_thread")]
 async fn two_managers_share_a_volume_and_the_first_write_wins() {
     for shelf in shelf::all() {
-        let (one, two) = (Agent::start(&shelf, |_| {}), Agent::start(&shelf, |_| {}));
+        let one = Agent::start(&shelf, |_| {});
+        let two = Agent::start(&shelf, |_| {});
         let blocks = chain(9, 2);
         one.only_in_volume(&blocks[..1]).await;
         let stored = shelf.blocks();

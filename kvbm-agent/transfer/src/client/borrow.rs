@@ -49,7 +49,8 @@ impl<'a, 'b> Borrowing<'a, 'b> {
         fetched: &mut Fetched,
     ) -> Result<Option<FetchFault>, FetchFault> {
         let at_once = (READ_BYTES_MAX / self.slots.block_bytes().max(1)).clamp(1, READ_BLOCKS_MAX);
-        let (mut rest, mut before) = (lent.blocks.as_slice(), None);
+        let mut rest = lent.blocks.as_slice();
+        let mut before = None;
         while !rest.is_empty() {
             let (begun, left) = match self.begin(rest, at_once) {
                 Ok(begun) => begun,
@@ -77,7 +78,8 @@ impl<'a, 'b> Borrowing<'a, 'b> {
             return Err(no_slot());
         }
         let (now, rest) = blocks.split_at(slots.len().min(blocks.len()));
-        let (mut pieces, in_use) = (Vec::with_capacity(now.len()), self.loans.in_use());
+        let mut pieces = Vec::with_capacity(now.len());
+        let in_use = self.loans.in_use();
         for (block, slot) in now.iter().zip(slots) {
             let at = self.loans.place(block, self.slots.block_bytes())?;
             let (slot, detached) = slot.detach().ok_or_else(no_slot)?;

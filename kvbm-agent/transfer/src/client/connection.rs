@@ -79,7 +79,9 @@ impl Connection {
             return Err(FetchFault::Refused(text));
         }
         let used_at = Instant::now();
-        let (next_request, seat, _place) = (0, Arc::new(seat), place);
+        let next_request = 0;
+        let seat = Arc::new(seat);
+        let _place = place;
         Ok(Self {
             reader,
             set,

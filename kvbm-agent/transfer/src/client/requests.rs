@@ -39,7 +39,8 @@ impl<'a> Requests<'a> {
         let handle = connection.set.get_remote_blocks(&[]);
         let guard = handle.and_then(|handle| handle.begin_read());
         let guard = Arc::new(guard.map_err(|_ended| FetchFault::Fenced)?);
-        let (parts, asked) = (wanted.chunks(REQUEST_BLOCKS_MAX), VecDeque::new());
+        let parts = wanted.chunks(REQUEST_BLOCKS_MAX);
+        let asked = VecDeque::new();
         Ok(Self { guard, connection, kind, deadline, parts, asked })
     }
 

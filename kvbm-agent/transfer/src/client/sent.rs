@@ -41,7 +41,8 @@ pub(super) trait PartStream: Send {
 
 /// Whether these are the bytes that the peer states.
 pub(super) fn verify(what: &str, bytes: Summing, head: &BlockHead) -> Result<(), FetchFault> {
-    let (stated, found) = (Checksum(head.checksum), bytes.seal(head.sequence));
+    let stated = Checksum(head.checksum);
+    let found = bytes.seal(head.sequence);
     if stated == found {
         return Ok(());
     }
@@ -68,7 +69,8 @@ impl<'a> Sent<'a> {
         let short = || FetchFault::Lost("the answer is short".to_owned());
         let head = self.answers.next().await?.ok_or_else(short)?;
         let identity = head.identity().map_err(of_wire)?;
-        let (mut scatter, mut summing) = (self.plan.scatter(), Summing::new());
+        let mut scatter = self.plan.scatter();
+        let mut summing = Summing::new();
         let mut lacks = self.plan.bytes();
         piece.resize(lacks.min(RECEIVE_BYTES_MAX), 0);
         while lacks > 0 {

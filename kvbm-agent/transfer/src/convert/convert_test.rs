@@ -48,7 +48,8 @@ fn a_part_is_gathered_and_scattered() {
     assert_eq!(part, [2, 3, 6, 7, 10, 11, 14, 15]);
     assert_eq!(plan.bytes(), 8);
     for size in 1..=9 {
-        let (mut slot, mut scatter) = (vec![0; 8], plan.scatter());
+        let mut slot = vec![0; 8];
+        let mut scatter = plan.scatter();
         for piece in part.chunks(size) {
             let placed = scatter.place(piece, |offset, bytes| {
                 slot[offset..offset + bytes.len()].copy_from_slice(bytes);

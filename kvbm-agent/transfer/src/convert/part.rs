@@ -52,7 +52,8 @@ impl PartPlan {
     /// # Errors
     /// [`PartError`] names the dimension that differs, or the limit.
     pub fn new(owner: &RankBlock, receiver: &RankBlock) -> Result<Self, PartError> {
-        let (from, to) = (owner.set()?, receiver.set()?);
+        let from = owner.set()?;
+        let to = receiver.set()?;
         let rank = |layout| CopyRank { layout, blocks: &BLOCK };
         let plan = CopyPlan::part(rank(&from), rank(&to), &LIMITS)?;
         let mut pieces: Vec<Piece> = Vec::new();
@@ -144,7 +145,8 @@ impl Scatter<'_> {
             let (now, later) = bytes.split_at(piece.bytes.min(bytes.len()));
             write(piece.to, now)?;
             if now.len() < piece.bytes {
-                let (to, bytes) = (piece.to + now.len(), piece.bytes - now.len());
+                let to = piece.to + now.len();
+                let bytes = piece.bytes - now.len();
                 self.current = Some(Piece { to, bytes, ..piece });
             }
             bytes = later;

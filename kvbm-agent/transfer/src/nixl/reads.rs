@@ -152,7 +152,9 @@ impl Agents {
         self.made += 1;
         let mut agent = Agent::new(&self.library, &name, &self.plugin)?;
         agent.register(&self.arena)?;
-        let (peers, flights, staging) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let peers = BTreeMap::new();
+        let flights = Vec::new();
+        let staging = Vec::new();
         Ok(Generation { agent, staging, peers, flights, is_spoiled: false })
     }
 

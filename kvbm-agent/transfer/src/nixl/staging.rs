@@ -131,7 +131,8 @@ impl Sizes {
             self.drop_idle()?;
         }
         let slots = (READ_BYTES_MAX / bytes).clamp(1, READ_BLOCKS_MAX);
-        let (arena, free) = (arena_of(bytes, slots)?, Arc::new(Semaphore::new(slots)));
+        let arena = arena_of(bytes, slots)?;
+        let free = Arc::new(Semaphore::new(slots));
         let size = Size { arena, free, last_use: self.uses };
         self.sizes.insert(bytes, size.clone());
         Ok(size)

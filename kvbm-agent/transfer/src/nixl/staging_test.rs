@@ -17,7 +17,8 @@ async fn fetches_wait_for_one_another_and_share() {
     let one = staging.pieces(bytes, &at(9), &in_use()).await.expect("room");
     let other = staging.pieces(bytes, &at(1), &in_use()).await.expect("room");
     assert_eq!((one.len(), other.len()), (2, 1));
-    let (two, set) = (at(2), in_use());
+    let two = at(2);
+    let set = in_use();
     let third = staging.pieces(bytes, &two, &set);
     tokio::pin!(third);
     assert!(third.as_mut().now_or_never().is_none(), "one slot is free, and two are wanted");

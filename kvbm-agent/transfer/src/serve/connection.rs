@@ -85,8 +85,10 @@ impl<'a> Connection<'a> {
         let peer = Arc::clone(socket.peer());
         // Peers send no blocks.
         let reader = FrameReader::new(socket, 0);
-        let (headers, sending) = (HeaderMap::new(), Sending::default());
-        let (exchange, loans) = (Exchange::Whole, Loans::default());
+        let headers = HeaderMap::new();
+        let sending = Sending::default();
+        let exchange = Exchange::Whole;
+        let loans = Loans::default();
         Self { owner, reader, access, headers, peer, sending, exchange, loans, is_sending: false }
     }
 
@@ -199,7 +201,8 @@ impl<'a> Connection<'a> {
         self.exchange = self.agree(hello.blocks).await?;
         let worker = self.owner.config.worker.as_str().to_owned();
         let set = self.owner.set.serialize().0;
-        let (blocks, nixl) = (self.owner.config.blocks.clone(), self.owner.nixl.clone());
+        let blocks = self.owner.config.blocks.clone();
+        let nixl = self.owner.nixl.clone();
         let welcome = Welcome { version: VERSION, worker, set, blocks, nixl };
         let welcome = Message::Welcome(welcome);
         self.send(&welcome).await.map_err(|error| Stop::Ended(lost(&error, Disconnect::Untaken)))

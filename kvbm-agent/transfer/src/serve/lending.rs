@@ -71,7 +71,9 @@ impl Loans {
             lent.fault = Fault::Busy.into();
             return lent;
         };
-        let (request, blocks, guards) = (fetch.request, Vec::new(), Vec::new());
+        let request = fetch.request;
+        let blocks = Vec::new();
+        let guards = Vec::new();
         let mut loan = Loan { request, deadline, blocks, guards, _place: place };
         let fault = loan.fill(sending, owner, fetch, &mut lent.blocks).await;
         lent.fault = fault.into();

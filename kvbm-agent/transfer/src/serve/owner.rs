@@ -127,7 +127,8 @@ impl Owner {
         let set = registry.export(description, &exposed.registrar)?;
         let session = manager.open_session(SESSION)?;
         let connections = ConnectionMetrics::default();
-        let (stride_bytes, nixl) = (slots.stride_bytes as u64, exposed.metadata);
+        let stride_bytes = slots.stride_bytes as u64;
+        let nixl = exposed.metadata;
         let loans = Arc::new(Semaphore::new(LOANS_MAX));
         let shared = Shared { config, session, registry, set, counters, stride_bytes, nixl, loans };
         Ok(Self { shared, connections })

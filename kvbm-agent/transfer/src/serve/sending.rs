@@ -86,7 +86,8 @@ impl Sending {
         to: &mut W,
         asked: Asked<'_>,
     ) -> io::Result<()> {
-        let (mut sent, fetch) = (0, asked.fetch);
+        let mut sent = 0;
+        let fetch = asked.fetch;
         let fault = self.send_blocks(owner, to, asked, &mut sent).await?;
         let blocks = u32::try_from(sent).unwrap_or(u32::MAX);
         let end = Message::End(End { request: fetch.request, blocks, fault: fault.into() });

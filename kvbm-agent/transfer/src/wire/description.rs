@@ -116,9 +116,12 @@ impl BlockDescription {
             alignment_bytes: self.alignment_bytes,
             base_offset_bytes: 0,
         };
-        let (rank, size, replicas) = (self.tp_rank, self.tp_size, self.tp_replicas);
+        let rank = self.tp_rank;
+        let size = self.tp_size;
+        let replicas = self.tp_replicas;
         let rank = RankBlock::new(self.form, config, TensorParallel { rank, size, replicas })?;
-        let (stated, bytes) = (self.block_bytes, rank.block().bytes());
+        let stated = self.block_bytes;
+        let bytes = rank.block().bytes();
         if stated != bytes {
             let why = format!("is {stated}, and the dimensions make {bytes}");
             return Err(WireError::field("block_bytes", why));

@@ -395,7 +395,8 @@ impl BlockHead {
     /// # Errors
     /// [`WireError::Field`] if its hashes do not follow from one another, or its position can't be.
     pub fn identity(&self) -> Result<BlockIdentity, WireError> {
-        let (parent, local) = (self.parent.map(SequenceHash), LocalHash(self.local));
+        let parent = self.parent.map(SequenceHash);
+        let local = LocalHash(self.local);
         let identity = BlockIdentity {
             sequence: SequenceHash(self.sequence),
             parent,

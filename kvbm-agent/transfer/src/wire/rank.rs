@@ -62,7 +62,8 @@ impl RankBlock {
     /// # Errors
     /// If there are more layers or ranks than a set may have.
     pub fn set(&self) -> Result<BlockSetLayout, BlockSetError> {
-        let (layout, stride) = (self.block.layout(), self.block.allocation_stride());
+        let layout = self.block.layout();
+        let stride = self.block.allocation_stride();
         let range = |at: u32| AddressRange { address: u64::from(at) * stride, bytes: stride };
         let description = BlockSetDescription {
             id: BlockSetId(0),
@@ -103,7 +104,8 @@ impl Shard {
     /// Which parts of a split into `count` parts hold some of this one.
     #[must_use]
     pub fn covered_by(&self, count: u32) -> Range<u32> {
-        let (number, own) = (u64::from(self.number), u64::from(self.count).max(1));
+        let number = u64::from(self.number);
+        let own = u64::from(self.count).max(1);
         let count = u64::from(count);
         // Both are at most `count`.
         let narrow = |at: u64| u32::try_from(at).unwrap_or(u32::MAX);

@@ -34,7 +34,9 @@ fn messages() -> Vec<Message> {
     let authorization = "Bearer t".to_owned();
     let hello =
         Hello { version: VERSION, authorization, worker: "w".to_owned(), blocks: description() };
-    let (set, blocks, nixl) = (vec![1; 200], description(), vec![2; 300]);
+    let set = vec![1; 200];
+    let blocks = description();
+    let nixl = vec![2; 300];
     let welcome = Welcome { version: VERSION, worker: "w".to_owned(), set, blocks, nixl };
     let fetch = |blocks| {
         let sequences = (0..blocks).collect();
@@ -110,7 +112,8 @@ fn who_calls_is_not_shown() {
 #[test]
 fn slices_are_written_whole() {
     let runtime = Builder::new_current_thread().build().expect("a runtime");
-    let (parts, mut found) = ([&b""[..], b"ab", b"", b"cde"], Vec::new());
+    let parts = [&b""[..], b"ab", b"", b"cde"];
+    let mut found = Vec::new();
     let mut slices = parts.map(IoSlice::new);
     runtime.block_on(write_all(&mut found, &mut slices)).expect("room");
     assert_eq!(found, b"abcde");

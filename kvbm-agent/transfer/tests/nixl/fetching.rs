@@ -70,7 +70,8 @@ impl Caller {
     async fn new(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).await.expect("a connection");
         let mut caller = Self { reader: FrameReader::new(stream, BLOCK_BYTES as u64) };
-        let (authorization, worker) = (String::new(), "by hand".to_owned());
+        let authorization = String::new();
+        let worker = "by hand".to_owned();
         let blocks = description(BLOCK_BYTES);
         let hello = Hello { version: VERSION, authorization, worker, blocks };
         let Message::Welcome(welcome) = caller.ask(&Message::Hello(hello)).await else {
@@ -124,7 +125,8 @@ async fn lent_blocks_stay_until_they_are_returned_or_the_peer_must_have_stopped(
     assert_eq!((lent.blocks.len(), lent.fault()), (0, Fault::Fenced));
     let Message::Lent(lent) = caller.ask(&lend(2, 1, 1_000, 2)).await else { panic!() };
     assert_eq!(lent.blocks.len(), 2);
-    let (lent_at, timeout) = (Instant::now(), Duration::from_secs(1));
+    let lent_at = Instant::now();
+    let timeout = Duration::from_secs(1);
     drop(caller);
     until("the blocks were evicted", || free_and_active(&owned).1 == 0).await;
     assert!(lent_at.elapsed() > timeout, "the peer may still read them");

@@ -66,7 +66,8 @@ impl OwnerProcess {
         // Downloaded before the process needs it.
         let _here = options();
         let folder = tempfile::tempdir().expect("a folder");
-        let (file, log) = (folder.path().join("address"), folder.path().join("log"));
+        let file = folder.path().join("address");
+        let log = folder.path().join("log");
         let log = File::create(log).expect("a file");
         let child = Command::new(env::current_exe().expect("this program"))
             .args(["--exact", "killed::an_owner_serves", "--nocapture"])
@@ -129,8 +130,10 @@ async fn stopped_in_the_middle(
         // Awaited by the test.
         #[expect(clippy::disallowed_methods, reason = "its handle is awaited")]
         tokio::spawn(async move {
-            let (wanted, deadline) = (names(&blocks()), Instant::now() + within);
-            let (peer, into) = (peer.as_str(), &fetching.session);
+            let wanted = names(&blocks());
+            let deadline = Instant::now() + within;
+            let peer = peer.as_str();
+            let into = &fetching.session;
             let request = FetchRequest { peer, wanted: &wanted, into, deadline };
             (fetching.backend.fetch(request).await, Instant::now())
         })

@@ -73,7 +73,8 @@ async fn four_ranks_become_eight_and_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_one_owner_lacks_stops_all_unless_another_one_has_it() {
-    let (blocks, whole) = (prompt(1, 6), Rank::of(0, 1, CONTIGUOUS));
+    let blocks = prompt(1, 6);
+    let whole = Rank::of(0, 1, CONTIGUOUS);
     let halves = [0, 1].map(|rank| Rank::of(rank, 2, BY_LAYER));
     let left = owner(&halves[0], Memory::Private, &blocks).await;
     let short = owner(&halves[1], Memory::Private, &blocks[..4]).await;
@@ -100,7 +101,8 @@ async fn fetches_of_large_blocks_take_turns() {
         let inner_dim = rank.config.inner_dim << 12;
         Rank { config: LayoutConfig { inner_dim, ..rank.config }, ..rank }
     };
-    let (theirs, ours) = (large(Rank::of(0, 1, CONTIGUOUS)), large(Rank::of(0, 1, BY_LAYER)));
+    let theirs = large(Rank::of(0, 1, CONTIGUOUS));
+    let ours = large(Rank::of(0, 1, BY_LAYER));
     assert!(theirs.bytes() > READ_BYTES_MAX / 2);
     let blocks = prompt(1, 6);
     let source = owner(&theirs, Memory::Private, &blocks).await;

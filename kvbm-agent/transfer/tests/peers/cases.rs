@@ -75,7 +75,8 @@ pub async fn blocks_arrive_byte_for_byte(over: Over) {
 
 /// Large blocks are summed up on other threads.
 pub async fn large_blocks_arrive_too(over: Over) {
-    let (blocks, bytes) = (prompt(1, 5), 3 << 20);
+    let blocks = prompt(1, 5);
+    let bytes = 3 << 20;
     let owned = manager(Memory::Shared, bytes, 5);
     save(&owned, &blocks);
     let owner = over.serving(&owned).await;

@@ -124,7 +124,8 @@ impl Caller {
 
     /// The part of a block of this rank that the caller needs, as it must be.
     pub fn part(&self, index: u32, block: &BlockIdentity, rank: &Rank) -> (BlockHead, Vec<u8>) {
-        let (plan, mut part) = (self.plan.as_ref().expect("a plan"), Vec::new());
+        let plan = self.plan.as_ref().expect("a plan");
+        let mut part = Vec::new();
         plan.gather(&rank.bytes_of(block), &mut part);
         Self::head(index, block, part)
     }

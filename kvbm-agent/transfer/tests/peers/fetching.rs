@@ -55,7 +55,8 @@ async fn other_blocks_are_refused_by_the_field() {
 /// A peer that asks and takes nothing is disconnected; what was held for it is released.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_peer_is_disconnected() {
-    let (blocks, bytes) = (prompt(1, 32), 1 << 20);
+    let blocks = prompt(1, 32);
+    let bytes = 1 << 20;
     let owned = manager(Memory::Private, bytes, 32);
     save(&owned, &blocks);
     let owner = Serving::start(&owned, Duration::from_millis(300), Guard::default()).await;
@@ -75,7 +76,8 @@ async fn a_slow_peer_is_disconnected() {
 async fn greeted(owner: SocketAddr, bytes: usize) -> (FrameReader<TcpStream>, Welcome) {
     let stream = TcpStream::connect(owner).await.expect("a connection");
     let mut reader = FrameReader::new(stream, bytes as u64);
-    let (authorization, worker) = (String::new(), "by hand".to_owned());
+    let authorization = String::new();
+    let worker = "by hand".to_owned();
     let blocks = description(bytes);
     let hello = Message::Hello(Hello { version: VERSION, authorization, worker, blocks }).frame(0);
     reader.io().write_all(&hello).await.expect("a connection");

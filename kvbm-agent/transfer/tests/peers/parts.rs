@@ -87,7 +87,8 @@ async fn four_ranks_become_eight_and_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_peer_with_another_layout_is_told_from_others() {
     let blocks = prompt(1, 3);
-    let (theirs, ours) = (Rank::of(0, 1, CONTIGUOUS), Rank::of(0, 1, BY_OUTER));
+    let theirs = Rank::of(0, 1, CONTIGUOUS);
+    let ours = Rank::of(0, 1, BY_OUTER);
     let owner = owner(&theirs, Memory::Private, &blocks).await;
     let fetching = fetching(&ours, Memory::Private, 4);
     for _ in 0..2 {
@@ -222,7 +223,8 @@ prop_compose! {
 fn rank_of(side: &Side, config: &LayoutConfig, rank: u32) -> Rank {
     let inner_dim = config.inner_dim / side.parts;
     let config = LayoutConfig { inner_dim, alignment_bytes: side.alignment, ..*config };
-    let (size, replicas) = (side.parts * side.replicas, side.replicas);
+    let size = side.parts * side.replicas;
+    let replicas = side.replicas;
     Rank { form: side.form, config, parallel: TensorParallel { rank, size, replicas } }
 }
 

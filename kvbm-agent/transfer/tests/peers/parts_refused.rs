@@ -30,9 +30,11 @@ async fn serve_all(caller: &mut Caller, blocks: &[BlockIdentity], rank: &Rank) {
 /// Fetches three blocks from two owners. The first one has all; the second one sends its part of the first block, and then
 /// follows what the test says.
 async fn after_one(then: impl AsyncFn(&mut Caller, &[BlockIdentity], &Rank)) -> FetchedParts {
-    let (left, right) = (Rank::of(0, 2, CONTIGUOUS), Rank::of(1, 2, CONTIGUOUS));
-    let (one, other, blocks) =
-        (Fake::of(&left).await, Fake::of(&right).await, prompt(1, BLOCKS as u64));
+    let left = Rank::of(0, 2, CONTIGUOUS);
+    let right = Rank::of(1, 2, CONTIGUOUS);
+    let one = Fake::of(&left).await;
+    let other = Fake::of(&right).await;
+    let blocks = prompt(1, BLOCKS as u64);
     let (rank, fetching) = fetching();
     let serve_left = async {
         let mut caller = one.accept(1).await;
@@ -110,8 +112,10 @@ async fn an_owner_that_dies_within_a_part_leaves_nothing_of_the_block() {
 /// Both parts are right by themselves, but the owners place the block differently. Nobody knows which of them is wrong.
 #[tokio::test]
 async fn owners_that_disagree_about_a_block_register_nothing() {
-    let (left, right) = (Rank::of(0, 2, CONTIGUOUS), Rank::of(1, 2, CONTIGUOUS));
-    let (one, other) = (Fake::of(&left).await, Fake::of(&right).await);
+    let left = Rank::of(0, 2, CONTIGUOUS);
+    let right = Rank::of(1, 2, CONTIGUOUS);
+    let one = Fake::of(&left).await;
+    let other = Fake::of(&right).await;
     let ((_, fetching), blocks) = (fetching(), prompt(1, 2));
     let serve = async |fake: &Fake, rank: &Rank, moved: u32| {
         let mut caller = fake.accept(1).await;
@@ -135,7 +139,8 @@ async fn owners_that_disagree_about_a_block_register_nothing() {
 #[tokio::test]
 async fn a_restarted_owner_is_asked_again_at_once() {
     let owner = Rank::of(0, 1, CONTIGUOUS);
-    let (fake, blocks) = (Fake::of(&owner).await, prompt(1, BLOCKS as u64));
+    let fake = Fake::of(&owner).await;
+    let blocks = prompt(1, BLOCKS as u64);
     let (rank, fetching) = fetching();
     let peers = [fake.address()];
     for (from, epochs) in [(0, 1..=1), (1, 2..=2)] {
@@ -158,9 +163,11 @@ async fn a_restarted_owner_is_asked_again_at_once() {
 /// Another agent with the same heads takes over in the middle of a block.
 #[tokio::test]
 async fn a_replica_takes_over_from_an_owner_that_dies() {
-    let (left, right) = (Rank::of(0, 2, CONTIGUOUS), Rank::of(1, 2, BY_LAYER));
-    let (one, dies, lives) =
-        (Fake::of(&left).await, Fake::of(&right).await, Fake::of(&right).await);
+    let left = Rank::of(0, 2, CONTIGUOUS);
+    let right = Rank::of(1, 2, BY_LAYER);
+    let one = Fake::of(&left).await;
+    let dies = Fake::of(&right).await;
+    let lives = Fake::of(&right).await;
     let ((rank, fetching), blocks) = (fetching(), prompt(1, BLOCKS as u64));
     let serve_left = async {
         let mut caller = one.accept(1).await;
@@ -204,8 +211,10 @@ async fn a_replica_takes_over_from_an_owner_that_dies() {
 
 #[tokio::test]
 async fn a_silent_owner_costs_the_deadline_alone() {
-    let (left, right) = (Rank::of(0, 2, CONTIGUOUS), Rank::of(1, 2, CONTIGUOUS));
-    let (one, silent) = (Fake::of(&left).await, Fake::of(&right).await);
+    let left = Rank::of(0, 2, CONTIGUOUS);
+    let right = Rank::of(1, 2, CONTIGUOUS);
+    let one = Fake::of(&left).await;
+    let silent = Fake::of(&right).await;
     let ((_, fetching), blocks) = (fetching(), prompt(1, BLOCKS as u64));
     let serve_left = async {
         let mut caller = one.accept(1).await;
@@ -220,7 +229,8 @@ async fn a_silent_owner_costs_the_deadline_alone() {
         caller.send_block((head, part)).await;
         caller.closed().await;
     };
-    let (peers, within) = ([one.address(), silent.address()], Duration::from_millis(200));
+    let peers = [one.address(), silent.address()];
+    let within = Duration::from_millis(200);
     let fetch = fetching.fetch_parts_within(&peers, &blocks, within);
     let (fetched, (), ()) = join!(fetch, serve_left, serve_silent);
     assert_eq!((fetched.blocks.len(), &fetched.stopped), (0, &Some(FetchFault::TimedOut)));
@@ -254,7 +264,8 @@ async fn an_owner_that_lies_about_its_layout_is_refused_by_the_field() {
         change(&mut fake.blocks);
         let (_, fetching) = fetching();
         let serve = async { fake.accept(1).await.closed().await };
-        let (peers, blocks) = ([fake.address()], prompt(1, 1));
+        let peers = [fake.address()];
+        let blocks = prompt(1, 1);
         let (fetched, ()) = join!(fetching.fetch_parts(&peers, &blocks), serve);
         let fault = fetched.stopped.expect(text).to_string();
         assert!(fault.contains(text), "{text:?} in {fault}");
@@ -265,8 +276,10 @@ async fn an_owner_that_lies_about_its_layout_is_refused_by_the_field() {
 /// A part of a set that has ended is invalid, even if it arrived complete.
 #[tokio::test]
 async fn a_newer_epoch_fences_parts_that_wait_for_others() {
-    let (left, right) = (Rank::of(0, 2, CONTIGUOUS), Rank::of(1, 2, CONTIGUOUS));
-    let (one, other) = (Fake::of(&left).await, Fake::of(&right).await);
+    let left = Rank::of(0, 2, CONTIGUOUS);
+    let right = Rank::of(1, 2, CONTIGUOUS);
+    let one = Fake::of(&left).await;
+    let other = Fake::of(&right).await;
     let ((_, fetching), blocks) = (fetching(), prompt(1, 1));
     let peers = [one.address(), other.address()];
     let older = fetching.fetch_parts(&peers, &blocks);

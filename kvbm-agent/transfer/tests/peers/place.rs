@@ -194,7 +194,8 @@ impl Serving {
         let owner = owner.expect("an owner");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
         tasks.spawn(Arc::new(owner).serve(listener, guard, stop.clone()));
         Self { address, counters, stop, tasks }
     }
@@ -235,7 +236,8 @@ impl Fetching {
         let registry = BlockSetRegistry::new(1, BlockSetLimits::DEFAULT);
         let worker = WorkerId::new("fetches").expect("a name");
         let config = ClientConfig { worker, blocks, dialer: Dialer::default() };
-        let (imports, ours) = (registry.clone(), Arc::clone(&counters));
+        let imports = registry.clone();
+        let ours = Arc::clone(&counters);
         let backend: Box<dyn TransferBackend> = match nixl {
             None => Box::new(TcpBackend::new(config, imports, ours)),
             Some(nixl) => {
@@ -279,7 +281,8 @@ impl Fetching {
         within: Duration,
     ) -> FetchedParts {
         let peers: Vec<_> = peers.iter().map(|peer| format!("http://{peer}")).collect();
-        let (wanted, deadline) = (names(wanted), Instant::now() + within);
+        let wanted = names(wanted);
+        let deadline = Instant::now() + within;
         let into = &self.session;
         let request = PartsRequest { peers: &peers, wanted: &wanted, into, deadline };
         self.backend.fetch_parts(request).await

@@ -19,7 +19,8 @@ async fn after_one(
     memory: Memory,
     then: impl AsyncFn(&mut Caller, &[BlockIdentity]),
 ) -> (FetchFault, Fetching) {
-    let (fake, blocks) = (Fake::new(BLOCK_BYTES).await, prompt(1, 3));
+    let fake = Fake::new(BLOCK_BYTES).await;
+    let blocks = prompt(1, 3);
     let fetching = Fetching::new(manager(memory, BLOCK_BYTES, SLOTS));
     let serve = async {
         let mut caller = fake.accept(1).await;
@@ -99,7 +100,8 @@ async fn what_is_cut_off_is_lost() {
 
 #[tokio::test]
 async fn an_owner_that_is_silent_costs_the_deadline_alone() {
-    let (fake, blocks) = (Fake::new(BLOCK_BYTES).await, prompt(1, 3));
+    let fake = Fake::new(BLOCK_BYTES).await;
+    let blocks = prompt(1, 3);
     let fetching = Fetching::new(manager(Memory::Private, BLOCK_BYTES, SLOTS));
     let serve = async {
         let mut caller = fake.accept(1).await;
@@ -119,9 +121,12 @@ async fn an_owner_that_is_silent_costs_the_deadline_alone() {
 /// When the owner restarts with a newer epoch, transfers from the older epoch fail: a block that arrives later is not registered.
 #[tokio::test]
 async fn a_newer_epoch_fences_what_is_under_way() {
-    let (fake, blocks, others) = (Fake::new(BLOCK_BYTES).await, prompt(1, 3), prompt(2, 1));
+    let fake = Fake::new(BLOCK_BYTES).await;
+    let blocks = prompt(1, 3);
+    let others = prompt(2, 1);
     let fetching = Fetching::new(manager(Memory::Private, BLOCK_BYTES, SLOTS));
-    let (address, second) = (fake.address(), Notify::new());
+    let address = fake.address();
+    let second = Notify::new();
     let serve = async {
         let mut old = fake.accept(1).await;
         old.asked().await;
@@ -160,7 +165,8 @@ async fn a_newer_epoch_fences_what_is_under_way() {
 
 #[tokio::test]
 async fn an_owner_with_too_many_blocks_is_refused_and_leaves_room_for_others() {
-    let (mut huge, blocks) = (Fake::new(BLOCK_BYTES).await, prompt(1, 1));
+    let mut huge = Fake::new(BLOCK_BYTES).await;
+    let blocks = prompt(1, 1);
     huge.num_blocks = OWNER_BLOCKS_MAX + 1;
     let fetching = Fetching::new(manager(Memory::Private, BLOCK_BYTES, SLOTS));
     let serve = async {

@@ -102,7 +102,8 @@ impl Gateway {
 
     /// What is not well, a line each.
     pub fn problems(&self) -> impl Fn() -> Vec<String> + Send + Sync + use<> {
-        let (directory, mismatches) = (self.parts.directory.clone(), Arc::clone(&self.mismatches));
+        let directory = self.parts.directory.clone();
+        let mismatches = Arc::clone(&self.mismatches);
         let tokens = Arc::clone(&self.parts.tokens);
         move || {
             let mut problems = directory.problems();

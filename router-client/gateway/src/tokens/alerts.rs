@@ -41,7 +41,8 @@ impl Alerts {
     /// The number of prompts since the last log line, if a line is due.
     fn admit(&self, reason: &'static str, model: &str, detail: &str, now: Instant) -> Option<u64> {
         let mut alerts = self.0.lock();
-        let (model, detail) = (model.to_owned(), detail.to_owned());
+        let model = model.to_owned();
+        let detail = detail.to_owned();
         let Some(alert) = alerts.get_mut(reason) else {
             let alert = Alert { at: now, model, detail, logged_at: now, suppressed: 0 };
             alerts.insert(reason, alert);
@@ -75,7 +76,8 @@ mod tests {
 
     #[test]
     fn a_line_a_minute_for_each_reason() {
-        let (alerts, began) = (Alerts::default(), Instant::now());
+        let alerts = Alerts::default();
+        let began = Instant::now();
         let at = |seconds| began + Duration::from_secs(seconds);
         let admit = |reason, seconds| alerts.admit(reason, "m", "status 500", at(seconds));
         assert_eq!(admit("not_rendered", 0), Some(0));

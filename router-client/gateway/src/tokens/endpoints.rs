@@ -159,7 +159,8 @@ mod tests {
 
     #[test]
     fn a_closed_endpoint_is_asked_again_after_a_minute() {
-        let (endpoints, began) = (Endpoints::default(), Instant::now());
+        let endpoints = Endpoints::default();
+        let began = Instant::now();
         let at = |seconds| began + Duration::from_secs(seconds);
         assert_eq!(endpoints.of("a", at(0)), Endpoint::Render);
         assert!(endpoints.insert("a", Endpoint::Tokenize(403), at(0)));
@@ -173,7 +174,8 @@ mod tests {
 
     #[test]
     fn the_log_names_one_server_of_a_kind_and_readiness_counts_all() {
-        let (endpoints, now) = (Endpoints::default(), Instant::now());
+        let endpoints = Endpoints::default();
+        let now = Instant::now();
         assert!(endpoints.insert("a", Endpoint::Tokenize(403), now));
         assert!(!endpoints.insert("b", Endpoint::Tokenize(403), now));
         assert!(endpoints.insert("c", Endpoint::None(404), now));

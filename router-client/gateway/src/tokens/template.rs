@@ -62,7 +62,8 @@ impl ChatTemplate {
             _ => return Ok(None),
         }
         let token = |name| special_token(config.get(name));
-        let (bos_token, eos_token) = (token("bos_token"), token("eos_token"));
+        let bos_token = token("bos_token");
+        let eos_token = token("eos_token");
         Ok(Some(Self { environment, has_tools, bos_token, eos_token }))
     }
 

@@ -73,7 +73,8 @@ impl Config {
         let process = options.process.check()?;
         let routing = RoutingConfig::check(&options.routing, &process.dialer)?;
         if routing.queue_timeout > QUEUE_TIMEOUT_MAX {
-            let (given, max) = (options.routing.queue_timeout, Span(QUEUE_TIMEOUT_MAX));
+            let given = options.routing.queue_timeout;
+            let max = Span(QUEUE_TIMEOUT_MAX);
             let why = format!("is {given}, at most {max}");
             return Err(ConfigError::invalid("queue-timeout", why));
         }
@@ -215,7 +216,8 @@ fn pools(options: &RoutingOptions) -> Result<PoolsConfig, ConfigError> {
 }
 
 fn nats(options: &RoutingOptions) -> Result<Option<NatsServers>, ConfigError> {
-    let (url, access) = (&options.nats_url, &options.nats_access);
+    let url = &options.nats_url;
+    let access = &options.nats_access;
     let needs_nats = url.is_some() || options.replica_sync || access.is_set();
     needs_nats.then(|| access.servers(url.as_ref())).transpose()
 }

@@ -38,7 +38,8 @@ fn the_defaults_are_those_of_the_documents() {
 fn pools_have_their_settings() {
     let arguments = ["--remote-prefill-tokens-min", "7", "--transfer-domain-label", "rack"];
     let pools = with(&arguments).expect("options").pools;
-    let (remote_prefill_tokens_min, transfer_domain_label) = (7, "rack".to_owned());
+    let remote_prefill_tokens_min = 7;
+    let transfer_domain_label = "rack".to_owned();
     assert_eq!(pools, PoolsConfig { remote_prefill_tokens_min, transfer_domain_label });
 }
 

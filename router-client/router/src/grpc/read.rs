@@ -49,7 +49,8 @@ impl Select {
         }
         let query = take_prompt(&mut request)?;
         let FindQuery { partition, block_size, input, next_tokens, .. } = query;
-        let (is_dry_run, input_tokens) = (request.dry_run, request.input_tokens);
+        let is_dry_run = request.dry_run;
+        let input_tokens = request.input_tokens;
         let hints = hints(request, queue_timeout)?;
         let input = Some(input);
         Ok(Self {
@@ -206,7 +207,8 @@ fn check_bytes(field: &'static str, text: &str) -> Result<(), ConvertError> {
 }
 
 fn mismatch(field: &'static str, actual: &str, expected: &str) -> ConvertError {
-    let (actual, expected) = (actual.to_owned(), expected.to_owned());
+    let actual = actual.to_owned();
+    let expected = expected.to_owned();
     ConvertError::new(field, Problem::Mismatch { actual, expected })
 }
 

@@ -73,9 +73,11 @@ impl RouterService {
         queue_timeout: Duration,
         stop: CancellationToken,
     ) -> Self {
-        let (recorded, tasks) = (Arc::new(recorded), TaskTracker::new());
+        let recorded = Arc::new(recorded);
+        let tasks = TaskTracker::new();
         let limit = |max| Arc::new(SharedLimit::new(max, LargestShare::HALF));
-        let (waiting_bytes, watchers) = (limit(WAITING_BYTES_MAX), limit(WATCHERS_MAX));
+        let waiting_bytes = limit(WAITING_BYTES_MAX);
+        let watchers = limit(WATCHERS_MAX);
         Self {
             fleet,
             reports,
@@ -255,7 +257,8 @@ impl RouterContract for RouterService {
         &self,
         request: Request<pb::SelectWorkerRequest>,
     ) -> Result<Response<pb::SelectWorkerResponse>, Status> {
-        let (principal, quota) = (principal(&request)?, quota(&request));
+        let principal = principal(&request)?;
+        let quota = quota(&request);
         // Large, and most of it is not used while the request waits in the queue.
         let select = Box::pin(self.select((&principal, quota.as_ref()), request.into_inner()));
         select.await.map(Response::new)
@@ -343,7 +346,8 @@ impl RouterContract for RouterService {
         let counted = self.watchers.take(principal.name(), 1);
         let counted = counted.map_err(|_few| retry_later("too many readers of loads"))?;
         let (parts, stream) = mpsc::channel(1);
-        let (service, filter) = (self.clone(), LoadFilter { model, tenant });
+        let service = self.clone();
+        let filter = LoadFilter { model, tenant };
         let interval = Duration::from_millis(interval_ms.into());
         self.tasks.spawn(async move {
             let _counted = counted;

@@ -152,7 +152,8 @@ pub(super) fn rank_load(
         routed: Some(load(routed)),
         reported_is_stale: reported.is_some_and(|at| at.is_stale),
         reported: reported.map(|at| {
-            let (metrics, age) = (at.metrics, at.age);
+            let metrics = at.metrics;
+            let age = at.age;
             pb::WorkerLoad::from(&WorkerLoad { address: address(), rank: rank.rank, metrics, age })
         }),
     }

@@ -69,7 +69,8 @@ fn read(from: RouterId, item: Item) -> Option<SyncItem> {
                 return None;
             }
             let entries = ids(list.request_ids).into_iter().zip(list.digests).collect();
-            let (after, until) = (list.after.map(Arc::from), list.until.map(Arc::from));
+            let after = list.after.map(Arc::from);
+            let until = list.until.map(Arc::from);
             SyncItem::List(SyncList { after, until, entries })
         }
         Item::AskRequests(asked) => {

@@ -98,7 +98,8 @@ impl Chains {
 
     /// Adds a request's chain to a rank.
     pub(super) fn insert(&mut self, slot: Slot, chain: &[SequenceHash]) -> Inserted {
-        let (mut end, mut new_blocks) = (None, 0);
+        let mut end = None;
+        let mut new_blocks = 0;
         let mut rest = chain;
         while let Some(first) = rest.first() {
             let Some(child) = self.child(end, *first) else {
@@ -128,7 +129,8 @@ impl Chains {
             debug_assert!(node.ends > 0, "a request ends here");
             node.ends = node.ends.saturating_sub(1);
         }
-        let (mut at, mut freed_blocks) = (end, 0);
+        let mut at = end;
+        let mut freed_blocks = 0;
         while let Some(number) = at {
             let Some(node) = self.nodes.get_mut(number) else { break };
             freed_blocks += node.release(slot);
@@ -146,7 +148,8 @@ impl Chains {
     pub(super) fn count_shared(&self, chain: &[SequenceHash], shared: &mut [u32]) {
         // Who passes a node passes its parent. So where as many do, the same do, and are counted together.
         let (mut holders, mut blocks): (&[(Slot, u32)], _) = (&[], 0);
-        let (mut at, mut rest) = (None, chain);
+        let mut at = None;
+        let mut rest = chain;
         while let Some(child) = rest.first().and_then(|first| self.child(at, *first)) {
             let Some(node) = self.nodes.get(child) else { break };
             if node.holders.len() != holders.len() {
@@ -169,7 +172,8 @@ impl Chains {
 
     /// The chain that ends at a node.
     pub(super) fn chain(&self, end: Option<NodeId>) -> Vec<SequenceHash> {
-        let (mut at, mut chain) = (end, Vec::new());
+        let mut at = end;
+        let mut chain = Vec::new();
         while let Some(node) = at.and_then(|at| self.nodes.get(at)) {
             chain.extend(node.blocks.iter().rev());
             at = node.parent;
@@ -226,7 +230,8 @@ impl Chains {
         }
         let rest = node.blocks.split_off(blocks);
         let head = std::mem::replace(&mut node.blocks, rest);
-        let (parent, holders) = (node.parent, node.holders.clone());
+        let parent = node.parent;
+        let holders = node.holders.clone();
         let children = node.blocks.first().map(|first| (*first, lower)).into_iter().collect();
         let Some(first) = head.first().copied() else { return lower };
         let upper = self.nodes.insert(Node { parent, blocks: head, children, holders, ends: 0 });

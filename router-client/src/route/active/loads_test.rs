@@ -44,7 +44,8 @@ fn two(config: ActiveConfig) -> (ActiveLoads, RankId, RankId) {
 #[test]
 fn a_request_counts_from_routing_to_its_end() {
     let (mut loads, a, b) = two(CONFIG);
-    let (first, second) = (chain(1..=10), chain([1, 2, 3, 14]));
+    let first = chain(1..=10);
+    let second = chain([1, 2, 3, 14]);
     loads.add(&key(OURS, "1"), request(a, &first), secs(0)).expect("added");
     let shared = loads.shared(&second);
     assert_eq!((shared.of(a), shared.of(b)), (3, 0));
@@ -258,7 +259,8 @@ fn a_replica_can_be_told_everything() {
     let (mut ours, a, _) = two(CONFIG);
     let (mut theirs, ..) = two(CONFIG);
     for (id, blocks) in [("1", 1..=10), ("2", 1..=4), ("3", 20..=30)] {
-        let (blocks, expected_output_tokens) = (chain(blocks), Some(9));
+        let blocks = chain(blocks);
+        let expected_output_tokens = Some(9);
         let new = NewRequest { expected_output_tokens, prefill_tokens: 17, ..request(a, &blocks) };
         ours.add(&key(OURS, id), new, secs(0)).expect("added");
     }
@@ -346,7 +348,8 @@ fn what_was_given_lately_fades_with_each_request() {
     assert!(loads.load_at(a, secs(0)).is_empty() && loads.load(a).given_tokens == 0);
     let mut least = 160;
     for number in 0..20_000 {
-        let (id, short) = (key(OURS, &number.to_string()), chain([]));
+        let id = key(OURS, &number.to_string());
+        let short = chain([]);
         loads.add(&id, request(b, &short), secs(0)).expect("added");
         loads.free(&id);
         let [old, new] = given(&loads);

@@ -186,7 +186,8 @@ impl Files {
     }
 
     fn add(&mut self, key: RequestKey, request: Request) -> u32 {
-        let (due, slot) = (request.due, request.rank.slot);
+        let due = request.due;
+        let slot = request.rank.slot;
         let older = self.last_of(slot);
         let number = self.slab.insert(File { key, request, older, newer: None });
         if let Some(older) = older.and_then(|older| self.slab.get_mut(older)) {

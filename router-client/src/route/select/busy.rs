@@ -54,8 +54,8 @@ impl BusyThresholds {
         if self.active_prefill_tokens.is_some_and(|most| load.prefill_tokens > most) {
             return Some(Removed::PrefillTokensBusy);
         }
-        let (fraction, capacity) =
-            (self.active_prefill_tokens_fraction, profile.max_num_batched_tokens);
+        let fraction = self.active_prefill_tokens_fraction;
+        let capacity = profile.max_num_batched_tokens;
         let is_busy = is_above(fraction, capacity, |load| load.prefill_tokens as f64);
         is_busy.then_some(Removed::PrefillFractionBusy)
     }

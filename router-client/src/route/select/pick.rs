@@ -99,7 +99,8 @@ impl Tally for Turn {
 impl Lowest {
     /// Nobody has been looked at. Of equals, those from number `begin` on have their turn before those below.
     pub(super) const fn new(begin: usize) -> Self {
-        let (score, load) = (f64::INFINITY, (f64::INFINITY, u64::MAX));
+        let score = f64::INFINITY;
+        let load = (f64::INFINITY, u64::MAX);
         Self { count: 0, score, load, low: 0, idle: 0, turn: Turn::new(begin) }
     }
 

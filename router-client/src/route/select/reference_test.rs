@@ -71,7 +71,8 @@ struct Listed {
 }
 
 fn key(number: usize) -> WorkerKey {
-    let (worker, rank) = (number / 2, u32::try_from(number % 2).expect("small"));
+    let worker = number / 2;
+    let rank = u32::try_from(number % 2).expect("small");
     WorkerKey { worker: WorkerId::new(&format!("w{worker:02}")).expect("a name"), rank }
 }
 
@@ -177,7 +178,8 @@ impl Round {
 
     /// Who can be chosen, in the order of keys, and how many others are removed by what.
     fn list(&self, scores: &BTreeMap<WorkerKey, f64>) -> (Vec<Listed>, BTreeMap<Removed, usize>) {
-        let (mut list, mut removed) = (Vec::new(), BTreeMap::new());
+        let mut list = Vec::new();
+        let mut removed = BTreeMap::new();
         for ejects in [true, false] {
             (list, removed) = (Vec::new(), BTreeMap::new());
             for (number, rank) in &self.fleet {
@@ -187,7 +189,8 @@ impl Round {
                     continue;
                 }
                 let load = rank.load.prompt_blocks as f64 + rank.load.prefill_tokens as f64 / 16.0;
-                let (score, requests) = (scores[&key], rank.load.requests);
+                let score = scores[&key];
+                let requests = rank.load.requests;
                 list.push(Listed { key, score, load, requests });
             }
             let is_anybody_left = !list.is_empty() || removed.keys().any(|what| what.is_busy());

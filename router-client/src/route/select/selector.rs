@@ -207,7 +207,8 @@ impl Selector {
             return last.number + 1;
         }
         let had_turn = |number| candidates.at(number).is_some_and(|at| *at.key <= last.key);
-        let (mut begin, mut end) = (0, candidates.count());
+        let mut begin = 0;
+        let mut end = candidates.count();
         while begin < end {
             let middle = begin.midpoint(end);
             if had_turn(middle) { begin = middle + 1 } else { end = middle }
@@ -236,7 +237,8 @@ impl<C: Candidates> Survey<'_, C> {
             self.quick_pass(to);
             return;
         }
-        let (mut eligible, mut removed) = (0, RemovedCounts::default());
+        let mut eligible = 0;
+        let mut removed = RemovedCounts::default();
         for number in 0..self.candidates.count() {
             let Some(candidate) = self.candidates.at(number) else { continue };
             if let Some(what) = self.judge.verdict(&candidate) {

@@ -190,7 +190,8 @@ fn constraints_remove_and_name_themselves() {
     }
     let allowed: BTreeSet<_> = (2..=7).map(worker).collect();
     let excluded = BTreeSet::from([worker(3)]);
-    let (roles, labels) = ([Role::Unspecified, Role::Both], [("zone".to_owned(), "a".to_owned())]);
+    let roles = [Role::Unspecified, Role::Both];
+    let labels = [("zone".to_owned(), "a".to_owned())];
     let constraints = Constraints {
         pin: None,
         allowed: Some(&allowed),
@@ -348,8 +349,10 @@ fn the_least_loaded_is_chosen_by_blocks_prefill_and_requests() {
 
 /// How often each worker is chosen.
 fn shares(config: SelectConfig, ranks: &[Rank], rounds: usize) -> Vec<usize> {
-    let (keys, mut draw) = (keys(ranks.len()), chance(7));
-    let (mut selector, mut counts) = (Selector::new(config), vec![0; ranks.len()]);
+    let keys = keys(ranks.len());
+    let mut draw = chance(7);
+    let mut selector = Selector::new(config);
+    let mut counts = vec![0; ranks.len()];
     for _ in 0..rounds {
         let all = candidates(&keys, ranks);
         let chosen = selector.select(&question(10), &all, &mut draw).expect("a decision");
@@ -501,7 +504,8 @@ proptest! {
         let question = Question { constraints, explain: true, ..question(20) };
         let keys = keys(ranks.len());
         let all = candidates(&keys, &ranks);
-        let (mut selector, mut draw) = (Selector::new(config), chance(seed));
+        let mut selector = Selector::new(config);
+        let mut draw = chance(seed);
         let explanations = match selector.select(&question, &all, &mut draw) {
             Ok(chosen) => {
                 let explained = &chosen.explanations[chosen.candidate];

@@ -76,7 +76,8 @@ impl Router {
 
     /// Counts a request, if its rank is known; whether it is.
     pub(super) fn count(&mut self, id: &str, number: u32, path: &[u64], now: Duration) -> bool {
-        let (key, hashes) = (self.key(id), chain(path));
+        let key = self.key(id);
+        let hashes = chain(path);
         let Some(rank) = self.loads.rank_of(&rank(number)) else { return false };
         let new = NewRequest {
             rank,

@@ -89,7 +89,9 @@ proptest! {
     /// While nothing is lost, replicas know what the router knows after each flush, and never ask.
     #[test]
     fn flushes_tell_all_that_happened(steps in steps()) {
-        let (mut a, mut b, mut now) = (Router::new(1), Router::new(2), Duration::ZERO);
+        let mut a = Router::new(1);
+        let mut b = Router::new(2);
+        let mut now = Duration::ZERO;
         for step in steps.iter().chain([&Step::Wait(8_000), &Step::Flush]) {
             match step {
                 Step::Add(id, rank, path) => drop(a.add(&id.to_string(), *rank, path, now)),
@@ -113,7 +115,9 @@ proptest! {
     /// Whatever a replica believes, one digest is enough to put it right.
     #[test]
     fn one_digest_heals_everything(truth in state(), belief in state(), others in state()) {
-        let (mut a, mut b, now) = (Router::new(1), Router::new(2), Duration::ZERO);
+        let mut a = Router::new(1);
+        let mut b = Router::new(2);
+        let now = Duration::ZERO;
         fill(&mut a, &truth);
         fill(&mut b, &others);
         // What the replica believes, as if the router had told it.
@@ -139,7 +143,8 @@ proptest! {
         own in state(),
         messages in proptest::collection::vec((0_u64..4, items()), 0..20),
     ) {
-        let (mut b, now) = (Router::new(2), Duration::ZERO);
+        let mut b = Router::new(2);
+        let now = Duration::ZERO;
         fill(&mut b, &own);
         for (from, items) in messages {
             let from = RouterId(from);

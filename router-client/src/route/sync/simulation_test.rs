@@ -136,7 +136,8 @@ impl World {
             ..CONFIG
         };
         let sync = SyncConfig { digest_interval: millis(300 + dice.below(5_000)) };
-        let (trouble, count) = (Trouble::new(&mut dice), 2 + dice.index(3));
+        let trouble = Trouble::new(&mut dice);
+        let count = 2 + dice.index(3);
         let mut world = Self {
             dice,
             now: Duration::ZERO,
@@ -206,8 +207,10 @@ impl World {
 
     /// A client of a router does something.
     fn act(&mut self, at: usize) {
-        let (number, what) = (self.dice.below(IDS), self.dice.below(100));
-        let (rank, length) = (self.dice.rank(), self.dice.below(7));
+        let number = self.dice.below(IDS);
+        let what = self.dice.below(100);
+        let rank = self.dice.rank();
+        let length = self.dice.below(7);
         let path: Vec<_> = (0..length).map(|_| self.dice.below(2)).collect();
         let vanishes = self.dice.percent(10);
         let is_silent = self.dice.percent(self.trouble.silent_percent);
@@ -216,7 +219,8 @@ impl World {
         if vanished.contains(&number) {
             return;
         }
-        let (id, key) = (number.to_string(), router.key(&number.to_string()));
+        let id = number.to_string();
+        let key = router.key(&number.to_string());
         match what {
             0..40 => {
                 let is_added = if is_silent {
@@ -259,7 +263,8 @@ impl World {
 
     fn note(&mut self, gone: &Seat) {
         let counts = gone.router.sync.counts();
-        let (seen, dropped) = (&mut self.seen, &counts.dropped);
+        let seen = &mut self.seen;
+        let dropped = &counts.dropped;
         let lists_max = (self.now.as_secs() + 2) * self.routers;
         assert!(counts.lists_asked <= lists_max && counts.lists_told <= lists_max, "{counts:?}");
         seen.digests_equal += counts.digests_equal;

@@ -30,7 +30,8 @@ fn digest(of: &Router) -> SyncItem {
 
 /// Two routers that have heard of each other and have nothing to say at time 0.
 fn two() -> (Router, Router) {
-    let (mut a, mut b) = (Router::new(1), Router::new(2));
+    let mut a = Router::new(1);
+    let mut b = Router::new(2);
     for now in [secs(0), ANSWER_INTERVAL] {
         talk(&mut [&mut a, &mut b], now);
     }
@@ -311,7 +312,8 @@ fn who_comes_late_learns_everything_at_once() {
     }
     a.complete("a3", secs(2));
     talk(&mut [&mut a, &mut b], secs(2));
-    let (mut late, now) = (Router::new(3), secs(2) + ANSWER_INTERVAL);
+    let mut late = Router::new(3);
+    let now = secs(2) + ANSWER_INTERVAL;
     late.add("c", 0, &PATH, now);
     talk(&mut [&mut a, &mut b, &mut late], now);
     assert_eq!(late.loads.len(), 61);
@@ -357,7 +359,8 @@ fn questions_and_answers_have_a_pace() {
         SyncItem::AskRequests { of: a.own, ids: vec![id("x"), id("x")] },
     ];
     let ask = message(&b, ask);
-    let (mut lists, mut told) = (vec![], vec![]);
+    let mut lists = vec![];
+    let mut told = vec![];
     for tenth in 0..30 {
         let now = base + millis(100 * tenth);
         a.receive(&ask, now);

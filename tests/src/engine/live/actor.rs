@@ -186,8 +186,8 @@ impl Actor {
             }
             Command::Cancel(id) => self.cancel(id).await,
             Command::Truth(reply) => {
-                let (copies, last_sequence) =
-                    (self.machine.contents(), self.publisher.last_sequence());
+                let copies = self.machine.contents();
+                let last_sequence = self.publisher.last_sequence();
                 let _ = reply.send(Truth { copies, last_sequence });
             }
             Command::Reset(reply) => {
@@ -222,14 +222,17 @@ impl Actor {
 
     async fn submit(&mut self, request: Request) -> usize {
         let Request { submission, mut job, progress } = request;
-        let (id, now) = (self.next_id, self.now());
+        let id = self.next_id;
+        let now = self.now();
         self.next_id += 1;
         job.arrival = now;
         let Submission { mut prompt, answer, is_cut, is_remote, is_held } = submission;
         let prompt_tokens = prompt.len();
         prompt.extend(&answer);
-        let (tokens, answer_tokens) = (Arc::from(prompt), answer.len());
-        let (arrival, last) = (now, now);
+        let tokens = Arc::from(prompt);
+        let answer_tokens = answer.len();
+        let arrival = now;
+        let last = now;
         let live = Live {
             tokens,
             prompt_tokens,

@@ -15,7 +15,9 @@ pub fn batches<'a>(
     block_size: usize,
     tokens_of: impl Fn(usize) -> &'a [u32],
 ) -> Vec<Vec<EngineEvent>> {
-    let (mut batches, mut batch, mut blocks) = (Vec::new(), Vec::new(), 0);
+    let mut batches = Vec::new();
+    let mut batch = Vec::new();
+    let mut blocks = 0;
     let mut push = |event: EngineEvent, count: usize| {
         if blocks + count > BATCH_BLOCKS_MAX {
             batches.push(std::mem::take(&mut batch));
@@ -27,16 +29,20 @@ pub fn batches<'a>(
     for change in changes {
         match change {
             CacheChange::Removed { tier: Tier::Device, name, remaining } => {
-                let (name, remaining) = (*name, *remaining);
+                let name = *name;
+                let remaining = *remaining;
                 push(EngineEvent::Removed { group: MAIN_GROUP, name, remaining }, 1);
             }
             CacheChange::Stored { tier: Tier::Device, id, first, names, parent } => {
-                let (mut first, mut parent) = (*first, *parent);
+                let mut first = *first;
+                let mut parent = *parent;
                 for names in names.chunks(BATCH_BLOCKS_MAX) {
                     let end = first + names.len();
                     let tokens = tokens_of(*id)[first * block_size..end * block_size].to_vec();
-                    let (group, names) = (MAIN_GROUP, names.to_vec());
-                    let (count, last) = (names.len(), names.last().copied());
+                    let group = MAIN_GROUP;
+                    let names = names.to_vec();
+                    let count = names.len();
+                    let last = names.last().copied();
                     push(EngineEvent::Stored { group, names, parent, tokens }, count);
                     (first, parent) = (end, last);
                 }

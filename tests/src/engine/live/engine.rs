@@ -74,7 +74,8 @@ impl LiveEngine {
         let metrics = Arc::new(LiveMetrics::new(&config));
         let actor = Actor::new(config.clone(), publisher, Arc::clone(&metrics));
         let (commands, received) = mpsc::channel(COMMANDS_MAX);
-        let (halt, mut tasks) = (CancellationToken::new(), JoinSet::new());
+        let halt = CancellationToken::new();
+        let mut tasks = JoinSet::new();
         tasks.spawn(actor.run(received, halt.clone()));
         Ok(Self { config, commands, endpoints, metrics, halt, tasks })
     }
@@ -115,7 +116,8 @@ impl LiveEngine {
 
     /// The request by its counts and names.
     fn job(&self, submission: &Submission) -> Result<Job, Refusal> {
-        let (prompt_tokens, answer_tokens) = (submission.prompt.len(), submission.answer.len());
+        let prompt_tokens = submission.prompt.len();
+        let answer_tokens = submission.answer.len();
         if prompt_tokens == 0 || answer_tokens == 0 {
             return Err(Refusal::Empty);
         }

@@ -218,7 +218,8 @@ impl Args {
         let mut interrupt = signal(SignalKind::interrupt()).context("listen to signals")?;
         let server = EngineServer::start(self.server(listen), text).await?;
         let endpoints = server.engine().endpoints();
-        let (events, replay) = (endpoints.live.clone(), endpoints.replay.clone());
+        let events = endpoints.live.clone();
+        let replay = endpoints.replay.clone();
         let addresses = Addresses { http: server.address(), events, replay };
         let mut line = serde_json::to_vec(&addresses)?;
         line.push(b'\n');
@@ -236,7 +237,8 @@ impl Args {
 
 /// The end of the standard input; what comes before is skipped.
 async fn end_of_input() {
-    let (mut input, mut skipped) = (stdin(), [0; 1_024]);
+    let mut input = stdin();
+    let mut skipped = [0; 1_024];
     while input.read(&mut skipped).await.is_ok_and(|bytes| bytes > 0) {}
 }
 

@@ -73,7 +73,8 @@ async fn submit(state: &State, asked: Asked) -> Result<Generation, ApiError> {
         model: state.limits.model.clone(),
         has_usage: asked.has_usage,
     };
-    let (engine_id, address) = (state.engine_id.clone(), state.address.clone());
+    let engine_id = state.engine_id.clone();
+    let address = state.address.clone();
     let is_cut = asked.is_cut;
     Ok(Generation {
         head,

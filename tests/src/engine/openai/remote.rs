@@ -94,8 +94,9 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        let (host, port, path) =
-            (std::mem::take(&mut self.host), self.port, std::mem::take(&mut self.path));
+        let host = std::mem::take(&mut self.host);
+        let port = self.port;
+        let path = std::mem::take(&mut self.path);
         let release = async move {
             // If it fails, the other engine releases the blocks when their time is over.
             drop(call(Method::DELETE, (&host, port), &path, "", ASK_TIMEOUT).await);

@@ -128,7 +128,8 @@ impl EngineServer {
             start: Instant::now(),
         });
         let routes = routes(Arc::clone(&state), config.body_bytes_max);
-        let (stop, mut serving) = (CancellationToken::new(), JoinSet::new());
+        let stop = CancellationToken::new();
+        let mut serving = JoinSet::new();
         let stopped = stop.clone().cancelled_owned();
         serving.spawn(async move { serve(listener, routes).with_graceful_shutdown(stopped).await });
         Ok(Self { state, address, stop, serving })
@@ -223,7 +224,8 @@ async fn tokenize(Shared(state): At, body: Given) -> Result<Response, ApiError> 
     let body = Body::read(&whole(body)?)?;
     let kind = if body.has_messages() { Kind::Chat } else { Kind::Completion };
     let tokens = body.tokens(kind, &state.text, &state.limits)?;
-    let (count, most) = (tokens.len(), state.limits.model_tokens_max);
+    let count = tokens.len();
+    let most = state.limits.model_tokens_max;
     let answer =
         json!({"count": count, "max_model_len": most, "tokens": tokens, "token_strs": null});
     Ok(json_response(StatusCode::OK, &answer))

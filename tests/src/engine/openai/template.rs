@@ -96,7 +96,9 @@ mod tests {
 
     fn render(config: &Json) -> String {
         let messages = vec![json!({"role": "user", "content": "Hello"})];
-        let (tools, add_generation_prompt, further) = (None, true, Map::new());
+        let tools = None;
+        let add_generation_prompt = true;
+        let further = Map::new();
         let chat = Chat { messages, tools, add_generation_prompt, further };
         Template::of(config).expect("a template").render(&chat).expect("a text")
     }

@@ -88,7 +88,8 @@ impl Cache {
         // The last token is always computed.
         let most = (job.prompt_tokens - 1) / self.block_size;
         let total = terms.total_tokens(job).div_ceil(self.block_size);
-        let (mut hit_blocks, mut free_hits) = (0, 0);
+        let mut hit_blocks = 0;
+        let mut free_hits = 0;
         for &name in job.names.iter().take(most) {
             let Some(id) = self.lookup(name) else { break };
             hit_blocks += 1;
@@ -161,7 +162,8 @@ impl Cache {
             (run.reserved, self.reserved) = (run.reserved - 1, self.reserved - 1);
             run.blocks.push(id);
             if let Some(key) = evicted {
-                let (tier, remaining) = (Tier::Device, self.pool.copies(key));
+                let tier = Tier::Device;
+                let remaining = self.pool.copies(key);
                 changes.push(CacheChange::Removed { tier, name: key.name, remaining });
             }
         }
@@ -188,7 +190,8 @@ impl Cache {
             return;
         }
         let parent = first.checked_sub(1).and_then(|at| run.job.names.get(at)).copied();
-        let (id, tier) = (run.id, Tier::Device);
+        let id = run.id;
+        let tier = Tier::Device;
         changes.push(CacheChange::Stored { tier, id, first, names: names.clone(), parent });
         self.tiers.store(Chain { id, first, names: &names, parent }, changes);
     }

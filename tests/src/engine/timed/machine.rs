@@ -257,7 +257,8 @@ impl<J: Deref<Target = Job>> Engine<J> {
 
     /// Begins a step, if there is something to do.
     fn begin(&mut self, now: Nanos, out: &mut Vec<Timed>) {
-        let (mut load, mut changes) = (StepLoad::default(), Vec::new());
+        let mut load = StepLoad::default();
+        let mut changes = Vec::new();
         let mut budget = self.options.step_tokens_max;
         let mut running = std::mem::take(&mut self.running);
         running.extend(self.received(now, &mut load, &mut changes));

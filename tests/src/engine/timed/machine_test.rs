@@ -80,7 +80,8 @@ proptest! {
         let options = EngineOptions { capacity_blocks, host_blocks, disk_blocks, ..SMALL };
         let mut fast = Engine::new(options);
         let mut slow = Engine::new(options).stepping();
-        let (fast_out, slow_out) = (play(&mut fast, &jobs), play(&mut slow, &jobs));
+        let fast_out = play(&mut fast, &jobs);
+        let slow_out = play(&mut slow, &jobs);
         prop_assert_eq!(times(&fast_out).len(), jobs.len());
         prop_assert_eq!(fast_out, slow_out);
         prop_assert_eq!(fast.computed_tokens(), slow.computed_tokens());
@@ -107,7 +108,8 @@ fn changes(out: &[Timed]) -> Vec<(Nanos, Vec<CacheChange>)> {
 #[test]
 fn a_transferred_prompt_is_cached_when_it_is_here_and_costs_one_token() {
     let job = job(1, 1, 12, 2);
-    let (mut engine, mut out) = (Engine::new(SMALL), Vec::new());
+    let mut engine = Engine::new(SMALL);
+    let mut out = Vec::new();
     engine.submit_with(0, &job, remote(), 0, &mut out);
     let here = 500 + 11 * 10;
     engine.run_until(here - 1, &mut out);
@@ -133,8 +135,10 @@ fn a_transferred_prompt_is_cached_when_it_is_here_and_costs_one_token() {
 
 #[test]
 fn what_is_cached_is_not_transferred() {
-    let (first, second) = (job(1, 1, 12, 1), job(1, 2, 12, 1));
-    let (mut engine, mut out) = (Engine::new(SMALL), Vec::new());
+    let first = job(1, 1, 12, 1);
+    let second = job(1, 2, 12, 1);
+    let mut engine = Engine::new(SMALL);
+    let mut out = Vec::new();
     engine.submit(0, &first, 0, &mut out);
     engine.run_until(10_000, &mut out);
     engine.submit_with(1, &second, remote(), 10_000, &mut out);
@@ -146,8 +150,10 @@ fn what_is_cached_is_not_transferred() {
 
 #[test]
 fn others_run_while_a_transfer_goes_on() {
-    let (far, near) = (job(1, 1, 12, 1), job(2, 2, 4, 1));
-    let (mut engine, mut out) = (Engine::new(SMALL), Vec::new());
+    let far = job(1, 1, 12, 1);
+    let near = job(2, 2, 4, 1);
+    let mut engine = Engine::new(SMALL);
+    let mut out = Vec::new();
     engine.submit_with(0, &far, remote(), 0, &mut out);
     engine.submit(1, &near, 100, &mut out);
     engine.run_until(Nanos::MAX, &mut out);
@@ -160,8 +166,10 @@ fn others_run_while_a_transfer_goes_on() {
 #[test]
 fn what_other_engines_have_is_fetched_and_the_rest_computed() {
     let took = |blocks| {
-        let (far, near) = (job(1, 1, 16, 1), job(2, 2, 4, 1));
-        let (mut engine, mut out) = (Engine::new(SMALL), Vec::new());
+        let far = job(1, 1, 16, 1);
+        let near = job(2, 2, 4, 1);
+        let mut engine = Engine::new(SMALL);
+        let mut out = Vec::new();
         let fetch = Some(PeerFetch { blocks, at: 700 });
         engine.submit_with(0, &far, Terms { fetch, ..Terms::default() }, 0, &mut out);
         engine.validate();
@@ -178,8 +186,10 @@ fn what_other_engines_have_is_fetched_and_the_rest_computed() {
     assert_eq!(took(9), (1_000 + 4 * 10 + 12 + 12 * 2, 12));
 
     // What is cached here meanwhile is not waited for.
-    let (first, again) = (job(1, 1, 16, 1), job(1, 2, 16, 1));
-    let (mut engine, mut out) = (Engine::new(SMALL), Vec::new());
+    let first = job(1, 1, 16, 1);
+    let again = job(1, 2, 16, 1);
+    let mut engine = Engine::new(SMALL);
+    let mut out = Vec::new();
     engine.submit(0, &first, 0, &mut out);
     engine.run_until(10_000, &mut out);
     let fetch = Some(PeerFetch { blocks: 3, at: 90_000 });
@@ -192,7 +202,8 @@ fn what_other_engines_have_is_fetched_and_the_rest_computed() {
 #[test]
 fn a_prompt_alone_ends_with_its_first_token() {
     let job = job(1, 1, 10, 5);
-    let (mut engine, mut out) = (Engine::new(SMALL), Vec::new());
+    let mut engine = Engine::new(SMALL);
+    let mut out = Vec::new();
     let terms = Terms { is_prompt_only: true, ..Terms::default() };
     engine.submit_with(0, &job, terms, 5, &mut out);
     assert_eq!((engine.residual(300), engine.used_blocks()), (1_105 - 300, 3));
@@ -223,8 +234,10 @@ fn what_device_memory_lost_is_fetched_from_below() {
 #[test]
 fn an_emptied_cache_is_empty_in_all_tiers() {
     let options = EngineOptions { host_blocks: 8, disk_blocks: 8, ..SMALL };
-    let (first, again) = (job(1, 1, 16, 1), job(1, 2, 16, 1));
-    let (mut engine, mut out) = (Engine::new(options), Vec::new());
+    let first = job(1, 1, 16, 1);
+    let again = job(1, 2, 16, 1);
+    let mut engine = Engine::new(options);
+    let mut out = Vec::new();
     engine.submit(0, &first, 0, &mut out);
     assert!(!engine.reset(), "blocks are in use");
     engine.run_until(10_000, &mut out);
@@ -236,9 +249,11 @@ fn an_emptied_cache_is_empty_in_all_tiers() {
 
 #[test]
 fn held_blocks_stay_in_use_until_they_are_released() {
-    let (held, next) = (job(1, 1, 12, 1), job(2, 2, 12, 1));
+    let held = job(1, 1, 12, 1);
+    let next = job(2, 2, 12, 1);
     let options = EngineOptions { capacity_blocks: 5, ..SMALL };
-    let (mut engine, mut out) = (Engine::new(options), Vec::new());
+    let mut engine = Engine::new(options);
+    let mut out = Vec::new();
     engine.submit_with(0, &held, Terms { is_held: true, ..Terms::default() }, 0, &mut out);
     engine.run_until(5_000, &mut out);
     assert_eq!((engine.used_blocks(), engine.held(0).map(<[_]>::len)), (3, Some(3)));
@@ -254,8 +269,11 @@ fn held_blocks_stay_in_use_until_they_are_released() {
 
 #[test]
 fn a_cancelled_request_ends_with_its_step_and_leaves_what_it_computed() {
-    let (long, waits, far) = (job(1, 1, 40, 9), job(2, 2, 8, 1), job(3, 3, 8, 1));
-    let (mut engine, mut out) = (Engine::new(SMALL).stepping(), Vec::new());
+    let long = job(1, 1, 40, 9);
+    let waits = job(2, 2, 8, 1);
+    let far = job(3, 3, 8, 1);
+    let mut engine = Engine::new(SMALL).stepping();
+    let mut out = Vec::new();
     engine.submit(0, &long, 0, &mut out);
     engine.submit(1, &waits, 0, &mut out);
     engine.submit_with(2, &far, remote(), 0, &mut out);
@@ -291,7 +309,8 @@ proptest! {
         if is_stepping {
             engine = engine.stepping();
         }
-        let (mut out, mut now) = (Vec::new(), 0);
+        let mut out = Vec::new();
+        let mut now = 0;
         for (id, (gap, _, _, _, is_remote, is_held, cancel)) in requests.iter().enumerate() {
             now += gap;
             engine.run_until(now, &mut out);

@@ -109,7 +109,8 @@ impl Lru {
         if self.capacity == 0 {
             return;
         }
-        let (tier, id) = (self.tier, chain.id);
+        let tier = self.tier;
+        let id = chain.id;
         let mut parent = chain.parent;
         for (first, &name) in (chain.first..).zip(chain.names) {
             if self.stamps.contains_key(&name) {
@@ -140,7 +141,8 @@ mod tests {
 
     #[test]
     fn what_was_used_longest_ago_is_evicted_tail_first() {
-        let (mut tiers, mut changes) = (Tiers::new(3, 5), Vec::new());
+        let mut tiers = Tiers::new(3, 5);
+        let mut changes = Vec::new();
         tiers.store(chain(&[1, 2, 3]), &mut changes);
         assert_eq!(changes.len(), 6, "three in each tier: {changes:?}");
         tiers.touch(&[1, 2, 3]);
@@ -157,7 +159,8 @@ mod tests {
 
     #[test]
     fn without_room_nothing_is_kept() {
-        let (mut tiers, mut changes) = (Tiers::new(0, 0), Vec::new());
+        let mut tiers = Tiers::new(0, 0);
+        let mut changes = Vec::new();
         tiers.store(chain(&[1, 2]), &mut changes);
         assert_eq!((changes.len(), tiers.leading(&[1]).total()), (0, 0));
     }

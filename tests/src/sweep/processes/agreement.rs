@@ -98,7 +98,8 @@ impl Measured {
         let mut served = Vec::with_capacity(replies.len());
         for reply in replies {
             let Job { prompt_tokens, answer_tokens, .. } = jobs[reply.number];
-            let (arrival, hit_tokens) = (arrivals[reply.number], reply.cached_tokens as usize);
+            let arrival = arrivals[reply.number];
+            let hit_tokens = reply.cached_tokens as usize;
             let computed = prompt_tokens - hit_tokens + answer_tokens - 1;
             computed_tokens[reply.engine] += computed as u64;
             let real =
@@ -305,7 +306,8 @@ impl Pair {
     /// The verdict, and what to know for it.
     fn text(&self) -> String {
         let Measured { lateness, index_delay, probes, uninformed, .. } = &self.measured;
-        let (mut text, policy) = (String::new(), self.policy);
+        let mut text = String::new();
+        let policy = self.policy;
         let [twin, _] = self.figures();
         let limit = LATENESS_SHARE_MAX * twin.ttft_mean;
         let lines = [

@@ -64,7 +64,8 @@ pub(super) async fn drive(
         engines: fleet.addresses().into(),
         start: Instant::now() + LEAD_TIME,
     };
-    let (mut under_way, mut replies) = (JoinSet::new(), Vec::with_capacity(requests.len()));
+    let mut under_way = JoinSet::new();
+    let mut replies = Vec::with_capacity(requests.len());
     let mut note = |done: Result<Result<Reply>, JoinError>| {
         bar.inc(1);
         replies.push(done.context("a request panicked")??);
@@ -125,7 +126,9 @@ impl Client {
             anyhow::Ok(first)
         };
         let (answer, first) = join(answer, marked).await;
-        let (cached_tokens, first, end) = (answer?, first?, Instant::now());
+        let cached_tokens = answer?;
+        let first = first?;
+        let end = Instant::now();
         let freed = self.router.free(free(&request_id, cached_tokens)).await;
         let expected = freed.context("report the end")?.into_inner().expected_cached_tokens;
         let since = |at: Instant| at.duration_since(self.start);
@@ -149,7 +152,8 @@ impl Client {
         mut on_part: impl FnMut(),
     ) -> Result<u64> {
         let host = address.ip().to_string();
-        let (to, body) = ((host.as_str(), address.port()), request.body.clone());
+        let to = (host.as_str(), address.port());
+        let body = request.body.clone();
         let called =
             call_with(Method::POST, to, "/v1/completions", (body, ANSWER_TIMEOUT), |_part| {
                 on_part()

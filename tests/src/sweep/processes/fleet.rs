@@ -58,7 +58,8 @@ impl Fleet {
                 flags.iter().map(String::as_str).chain(["--model", model]).collect();
             ServerProcess::start(&flags).await.context("start an engine")
         };
-        let (mut engines, mut workers) = (Vec::new(), Vec::new());
+        let mut engines = Vec::new();
+        let mut workers = Vec::new();
         for number in 0..options.engines {
             let engine = start(MODEL).await?;
             workers.push((MODEL, worker_id(number)?.as_str().to_owned(), engine));
@@ -111,7 +112,8 @@ async fn start_router(
     options: &ClusterOptions,
     policy: Policy,
 ) -> Result<(Server, Router)> {
-    let (mode, index) = (policy.to_string(), index.to_string());
+    let mode = policy.to_string();
+    let index = index.to_string();
     let overlap = options.cost.overlap_score_weight.to_string();
     let prefill = options.cost.active_prefill_weight.to_string();
     let flags = [
@@ -165,8 +167,10 @@ fn worker_flag(
     (model, id, engine): &(&str, String, ServerProcess),
     options: &ClusterOptions,
 ) -> String {
-    let (block_size, at) = (options.engine.block_size, engine.addresses());
-    let (events, replay) = (&at.events, &at.replay);
+    let block_size = options.engine.block_size;
+    let at = engine.addresses();
+    let events = &at.events;
+    let replay = &at.replay;
     let capacity = match options.states_capacity {
         true => format!(",total-kv-blocks={}", options.engine.capacity_blocks),
         false => String::new(),

@@ -63,7 +63,8 @@ pub fn run(args: &Args, source: &Source, load: f64) -> Result<Option<Agreement>>
     let options = args.cluster(source)?;
     let workload = workload(&options, source, SEED, args.requests)?;
     let arrivals = job::faster(&workload.jobs, workload.factor * load / 100.0);
-    let (block_size, time_scale) = (u32::try_from(options.engine.block_size)?, args.time_scale);
+    let block_size = u32::try_from(options.engine.block_size)?;
+    let time_scale = args.time_scale;
     let requests = requests::requests(&workload.jobs, &arrivals, block_size, time_scale)?.into();
     let options = &options;
     let point =
@@ -79,7 +80,9 @@ pub fn run(args: &Args, source: &Source, load: f64) -> Result<Option<Agreement>>
         let twin = point.twin(policy, measured.index_delay).with_context(|| point.name(policy))?;
         pairs.push(Pair { policy, twin, measured });
     }
-    let (workload, seed, engines) = (source.to_string(), SEED, options.engines);
+    let workload = source.to_string();
+    let seed = SEED;
+    let engines = options.engines;
     Ok(Some(Agreement { workload, load, seed, engines, time_scale, pairs }))
 }
 
@@ -140,9 +143,11 @@ impl Point<'_> {
 
 /// The mean time to the first token of all requests by the engines' own metrics, in seconds of real time.
 async fn engines_ttft_mean(fleet: &Fleet) -> Result<f64> {
-    let (mut sum, mut count) = (0.0, 0.0);
+    let mut sum = 0.0;
+    let mut count = 0.0;
     for address in fleet.addresses() {
-        let (host, port) = (address.ip().to_string(), address.port());
+        let host = address.ip().to_string();
+        let port = address.port();
         let asked = call(Method::GET, (&host, port), "/metrics", "", METRICS_TIMEOUT).await;
         let (status, page) = asked.context("ask an engine for its metrics")?;
         ensure!(status == StatusCode::OK, "an engine answered {status} instead of its metrics");

@@ -33,7 +33,8 @@ pub(super) async fn probe(
     block_size: u32,
     delays: &mut Vec<Duration>,
 ) -> Result<()> {
-    let (mut indexer, spare) = (fleet.indexer.clone(), fleet.spare());
+    let mut indexer = fleet.indexer.clone();
+    let spare = fleet.spare();
     for number in 0.. {
         let mut prompt = Vec::new();
         tokens::append(SEED, number, 0..block_size as usize, &mut prompt);
@@ -61,7 +62,8 @@ async fn known(indexer: &mut Indexer, prompt: Prompt<'_>, start: Instant) -> Res
 
 async fn compute(address: SocketAddr, prompt: &[u32]) -> Result<()> {
     let body = json!({"model": SPARE_MODEL, "prompt": prompt, "max_tokens": 1}).to_string();
-    let (host, path) = (address.ip().to_string(), "/v1/completions");
+    let host = address.ip().to_string();
+    let path = "/v1/completions";
     let called = call(Method::POST, (&host, address.port()), path, body, PATIENCE).await;
     let (status, _answer) = called.context("ask the spare engine")?;
     ensure!(status == StatusCode::OK, "the spare engine answered {status}");

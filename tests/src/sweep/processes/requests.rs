@@ -106,7 +106,8 @@ mod tests {
     fn blocks_are_equal_where_their_names_are() {
         let jobs = [Source::Agents, Source::Document].map(|source| source.jobs(3, 200, 64));
         for jobs in jobs {
-            let (mut by_job, mut by_engine) = (BTreeMap::new(), BTreeMap::new());
+            let mut by_job = BTreeMap::new();
+            let mut by_engine = BTreeMap::new();
             for (number, job) in jobs.iter().enumerate() {
                 let tokens = tokens_of(job, number as u64, 64);
                 assert_eq!(tokens.len(), job.total_tokens() + 1);

@@ -63,12 +63,14 @@ async fn churn(plane: Plane, flags: &[&str]) -> Result<()> {
     let prompts: Arc<[_]> = (0..BLOCKS.div_ceil(PROMPT_BLOCKS) as u64)
         .map(|at| prompt(at, PROMPT_BLOCKS as u64))
         .collect();
-    let (done, over) = (Arc::new(Done::default()), CancellationToken::new());
+    let done = Arc::new(Done::default());
+    let over = CancellationToken::new();
     let mut engines = JoinSet::new();
     let random = |salt: u64| ChaCha8Rng::seed_from_u64(seed.wrapping_mul(31).wrapping_add(salt));
     let doors = fleet.doors();
     for (role, salt) in [(Role::Prefill, 1), (Role::Decode, 2), (Role::Decode, 3)] {
-        let (doors, prompts) = (doors.clone(), Arc::clone(&prompts));
+        let doors = doors.clone();
+        let prompts = Arc::clone(&prompts);
         let player = Player { role, doors, prompts, done: Arc::clone(&done), random: random(salt) };
         engines.spawn(player.work(over.clone()));
     }
@@ -107,7 +109,8 @@ async fn kill_some(
 
 /// Waits until the index holds what an agent's tiers hold, then reads every block.
 async fn audit(doors: &Doors, (rank, socket): (Rank, &Path), prompts: &[Vec<u64>]) -> Result<()> {
-    let (mut engine, worker) = (open(socket, rank).await?, rank.worker());
+    let mut engine = open(socket, rank).await?;
+    let worker = rank.worker();
     engine.until_copied().await?;
     until_equal(doors, &worker, &mut engine, prompts).await?;
     let mut loaded = 0;

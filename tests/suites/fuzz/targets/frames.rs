@@ -9,7 +9,8 @@ const SLACK_BYTES: usize = 2 * 64 * 1024;
 /// The first byte says which socket reads and whether the handshake is done, the second in which pieces.
 pub(super) fn target(input: &[u8]) -> bool {
     let [choice, piece, bytes @ ..] = input else { return false };
-    let (is_dealer, is_handshaken) = (choice & 1 != 0, choice & 2 != 0);
+    let is_dealer = choice & 1 != 0;
+    let is_handshaken = choice & 2 != 0;
     let role = if is_dealer { Role::Dealer } else { Role::Subscriber { topic: Bytes::new() } };
     let limits = Limits { frame_bytes_max: 300, message_bytes_max: 500, ..Limits::DEFAULTS };
     let mut session = Session::new(role, &limits);

@@ -70,7 +70,8 @@ impl Index for Chain {
 
     fn apply(&mut self, batch: &mut Steps) {
         for (worker, step) in &batch.steps {
-            let (id, map) = (self.ids[*worker as usize], &mut self.maps[*worker as usize]);
+            let id = self.ids[*worker as usize];
+            let map = &mut self.maps[*worker as usize];
             match step {
                 Step::Store { parent, blocks } => {
                     let blocks = &batch.blocks[blocks.clone()];

@@ -55,7 +55,8 @@ impl Churn {
     }
 
     fn turn_over<I: Index>(&self, index: &mut I, fleet: &Fleet) -> (Applied, Applied) {
-        let (mut stored, mut removed) = (Applied::default(), Applied::default());
+        let mut stored = Applied::default();
+        let mut removed = Applied::default();
         let stores = self.stores.operations().chunks(TURN_OPERATIONS);
         let removals = self.removals.operations().chunks(TURN_OPERATIONS);
         assert_eq!(stores.len(), removals.len(), "a steady size");
@@ -106,7 +107,8 @@ fn kept(points: &[(f64, f64)]) -> f64 {
 fn growth(points: &[(f64, f64)]) -> f64 {
     let count = points.len() as f64;
     let mean = |value: fn(&(f64, f64)) -> f64| points.iter().map(value).sum::<f64>() / count;
-    let (x_mean, y_mean) = (mean(|point| point.0), mean(|point| point.1));
+    let x_mean = mean(|point| point.0);
+    let y_mean = mean(|point| point.1);
     let above = |&(x, y): &(f64, f64)| (x - x_mean) * (y - y_mean);
     let below = |&(x, _): &(f64, f64)| (x - x_mean) * (x - x_mean);
     let spread = points.iter().map(below).sum::<f64>();

@@ -61,7 +61,9 @@ impl Ask for Floor {
 pub(crate) fn floor(fleet: &Fleet, bytes: u64, questions: usize, line: &mut Line) {
     let floor = Floor::new(fleet, bytes as usize);
     for &case in &cases(fleet.kind)[..CASES] {
-        let (mut query, mut blocks, mut wrong) = (Vec::new(), 0, 0);
+        let mut query = Vec::new();
+        let mut blocks = 0;
+        let mut wrong = 0;
         for question in Question::some(fleet, case, questions, line.seed + 3) {
             query.clear();
             question.append(fleet, &mut query, Floor::hash);

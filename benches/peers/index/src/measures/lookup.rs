@@ -37,7 +37,8 @@ pub(crate) fn lookups<A: Ask>(asked: &A, fleet: &Fleet, questions: usize, line: 
 
 /// Asks, and compares the answers.
 pub(crate) fn check<A: Ask>(asked: &A, fleet: &Fleet, case: Case, seed: u64) {
-    let (mut query, mut answer) = (Vec::new(), A::Answer::default());
+    let mut query = Vec::new();
+    let mut answer = A::Answer::default();
     for question in Question::some(fleet, case, CHECKED, seed) {
         query.clear();
         question.append(fleet, &mut query, A::hash);

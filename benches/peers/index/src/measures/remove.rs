@@ -113,8 +113,10 @@ impl Held {
 
 /// Share of wrong answers.
 fn wrong_answers<A: Ask>(asked: &A, fleet: &Fleet, held: &Held, seed: u64) -> f64 {
-    let (mut query, mut answer) = (Vec::new(), A::Answer::default());
-    let (mut wrong, mut all) = (0, 0);
+    let mut query = Vec::new();
+    let mut answer = A::Answer::default();
+    let mut wrong = 0;
+    let mut all = 0;
     for &case in cases(fleet.kind) {
         for question in Question::some(fleet, case, QUESTIONS, seed) {
             query.clear();

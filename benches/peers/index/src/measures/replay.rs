@@ -24,7 +24,8 @@ pub(crate) fn replay<I: Index>(trace: &Trace, workers: usize, line: &mut Line) {
         }
         let mut applied = Applied::default();
         let mut samples = Samples::with_capacity(trace.requests.len());
-        let (mut query, mut answer) = (Vec::new(), Default::default());
+        let mut query = Vec::new();
+        let mut answer = Default::default();
         let mut all = Spent::default();
         for group in trace.requests.chunks(GROUP) {
             for request in group {

@@ -38,7 +38,8 @@ impl Writing {
     /// Stores all and removes all, until told to stop. Says also how often not all was held after
     /// it was stored.
     fn run<I: Shared>(&self, index: &mut I, stop: &AtomicBool) -> (Applied, usize) {
-        let (mut applied, mut short) = (Applied::default(), 0);
+        let mut applied = Applied::default();
+        let mut short = 0;
         let without = index.pairs();
         loop {
             applied.add(index, &self.fleet.content, &self.stores, self.stores.operations());

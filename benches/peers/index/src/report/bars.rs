@@ -142,7 +142,8 @@ impl Rows<'_> {
     fn removals(&mut self) {
         for order in ORDERS {
             let figure = format!("remove.{order}.cpu_rate");
-            let (id, what) = (format!("remove.{order}"), format!("remove {order}, per CPU s"));
+            let id = format!("remove.{order}");
+            let what = format!("remove {order}, per CPU s");
             let limit = Limit::AtLeast(if order == "tail" { 0.9 } else { 1.0 });
             self.compare(self.bar(&id, &what, limit, BEST), &figure, &peers(&figure), millions);
             if let "events" | "random" = order {
@@ -161,7 +162,8 @@ impl Rows<'_> {
             Kind::Shared8 => 0.25,
             Kind::Prefix64 => 0.65,
         };
-        let (full, what) = ("memory.full", "RSS per pair, bytes");
+        let full = "memory.full";
+        let what = "RSS per pair, bytes";
         let chain = [(CHAIN, full.to_owned(), CHAIN.to_owned())];
         let bar = self.bar("memory", what, Limit::AtMost(limit), WITH_MAPS);
         self.compare(bar, full, &chain, short);
@@ -170,7 +172,8 @@ impl Rows<'_> {
     }
 
     fn churn(&mut self) {
-        let (growth, most) = ("churn.memory_growth", Limit::AtMost(0.02));
+        let growth = "churn.memory_growth";
+        let most = Limit::AtMost(0.02);
         self.alone(
             "churn.growth",
             "churn, growth of RSS over the last half",
@@ -179,7 +182,8 @@ impl Rows<'_> {
             percent,
         );
         for what in ["store", "remove"] {
-            let (id, figure) = (format!("churn.{what}"), format!("churn.{what}_kept"));
+            let id = format!("churn.{what}");
+            let figure = format!("churn.{what}_kept");
             let what = format!("churn, {what} speed beside fresh");
             self.alone(&id, &what, &figure, Limit::AtLeast(0.85), percent);
         }
@@ -203,7 +207,8 @@ impl Rows<'_> {
 
     fn account(&mut self) {
         let of = |name| self.figures.get(self.at, OURS, name);
-        let (accounted, full) = (of("memory.accounted"), of("memory.full"));
+        let accounted = of("memory.accounted");
+        let full = of("memory.full");
         let beside = accounted.zip(full).map(|(accounted, full)| accounted.median / full.median);
         let (id, what) = self.names("accounted", "bytes by its own account beside RSS");
         let limit = Limit::AtMost(ACCOUNT_SLACK);
@@ -211,7 +216,8 @@ impl Rows<'_> {
         // Hundredths of a per cent: 0.9 is not exactly a tenth away from 1.
         let value = beside.map(|beside| ((beside - 1.0).abs() * 1e4).round() / 1e4);
         let measured = beside.map_or(String::new(), |beside| format!("{beside:.2} ×"));
-        let (ours, other) = (side(accounted, "accounted", short), side(full, "RSS", short));
+        let ours = side(accounted, "accounted", short);
+        let other = side(full, "RSS", short);
         self.bars.push(Bar { value, measured, ours, other, ..bar });
     }
 }
@@ -221,13 +227,15 @@ fn growth(figures: &Figures, size: Size, case: &str) -> Bar {
     let name = format!("lookup.{case}.find.p50_ns");
     let largest = size.sweep.last().copied().unwrap_or(size.pairs);
     let at = |pairs| figures.get(At::new(Kind::Distinct, pairs), OURS, &name);
-    let (small, large) = (at(size.pairs), at(largest));
+    let small = at(size.pairs);
+    let large = at(largest);
     let pairs = |pairs: usize| millions(pairs as f64);
     let what = format!("lookup p50, {case}, {} pairs, distinct", pairs(largest));
     let against = format!("with {} pairs", pairs(size.pairs));
     let bar = Bar::ratio(format!("index.size.{case}"), what, Limit::AtMost(2.0), &against);
     let ratio = large.zip(small).map(|(large, small)| large.median / small.median);
-    let (ours, other) = (side(large, "", ns), side(small, "smaller", ns));
+    let ours = side(large, "", ns);
+    let other = side(small, "smaller", ns);
     Bar { ours, other, ..bar.with_ratio(ratio) }
 }
 

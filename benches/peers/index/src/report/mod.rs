@@ -33,7 +33,8 @@ pub(crate) fn part(records: &[Record], mut incidents: Vec<Incident>, size: Size)
         true => "mimalloc, collected.",
         false => "the system's, trimmed.",
     };
-    let (title, notes) = (TITLE.to_owned(), vec![format!("{PEERS}{allocator}")]);
+    let title = TITLE.to_owned();
+    let notes = vec![format!("{PEERS}{allocator}")];
     let bars = bars::all(&figures, size);
     let mut part = Part { title, notes, bars, incidents, ..Part::default() };
     tables::add(&mut part, &figures, size);
@@ -50,7 +51,9 @@ mod tests {
 
     fn line(index: &str, pairs: usize, figures: &[(&str, f64)]) -> Record {
         let figures = figures.iter().map(|&(name, value)| (name.to_owned(), value)).collect();
-        let (workload, workers, seed) = (Kind::Distinct, 64, 1);
+        let workload = Kind::Distinct;
+        let workers = 64;
+        let seed = 1;
         let index = index.to_owned();
         Record::Trial(Line { index, workload, workers, pairs, seed, figures })
     }

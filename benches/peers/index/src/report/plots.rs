@@ -79,7 +79,8 @@ fn distribution(figures: &Figures, at: At, (measure, how): (&str, &str)) -> Plot
 
 fn rates(figures: &Figures, at: At) -> Plot {
     let kind = at.kind.name();
-    let (name, title) = (format!("index-throughput-{kind}"), format!("Throughput, {kind}"));
+    let name = format!("index-throughput-{kind}");
+    let title = format!("Throughput, {kind}");
     let y = Axis::linear("blocks per CPU second");
     let plot = Plot::bars(name, title, RATES.map(|(_, label)| label), y);
     INDEXES.into_iter().fold(plot, |plot, index| {
@@ -91,8 +92,8 @@ fn rates(figures: &Figures, at: At) -> Plot {
 /// Memory while everything is replaced again and again.
 fn churn(figures: &Figures, at: At) -> Plot {
     let kind = at.kind.name();
-    let (name, title) =
-        (format!("index-churn-{kind}"), format!("Memory while turning over, {kind}"));
+    let name = format!("index-churn-{kind}");
+    let title = format!("Memory while turning over, {kind}");
     let axes = (Axis::linear("turnovers"), Axis::linear("bytes per pair"));
     let plot = Plot::lines(name, title, axes.0, axes.1);
     with_indexes(plot, |index| {

@@ -93,7 +93,8 @@ fn lookups(figures: &Figures, at: At, measure: &str, indexes: &[&'static str]) -
         let cell = |case: &&str| {
             let name = format!("{measure}.{case}.{call}");
             let of = |part: &str| figures.get(at, index, &format!("{name}.{part}_ns"));
-            let (p50, p99) = (of("p50")?, of("p99")?);
+            let p50 = of("p50")?;
+            let p99 = of("p99")?;
             let cpu = of("cpu").map_or(String::new(), |cpu| format!(" ({})", short(cpu.median)));
             Some(format!("{} / {}{cpu}", short(p50.median), short(p99.median)))
         };
@@ -128,7 +129,8 @@ fn churn(figures: &Figures, at: At) -> Table {
     for index in INDEXES {
         let of = |name: &str| figures.get(at, index, &format!("churn.{name}"));
         let rate = |what: &str| {
-            let (rate, kept) = (of(&format!("{what}.cpu_rate"))?, of(&format!("{what}_kept"))?);
+            let rate = of(&format!("{what}.cpu_rate"))?;
+            let kept = of(&format!("{what}_kept"))?;
             Some(format!("{} ({})", millions(rate.median), percent(kept.median)))
         };
         let memory = of("memory").map(|figure| short(figure.median));
@@ -170,7 +172,8 @@ fn sizes(figures: &Figures, size: Size) -> Table {
                 Some(short(of(&format!("lookup.hit{blocks}.{call}.p50_ns"))?.median))
             };
             let hits = format!("{}, {}, {}", p50(64)?, p50(256)?, p50(512)?);
-            let (memory, store) = (of("memory.full")?.median, of("store.cpu_rate")?.median);
+            let memory = of("memory.full")?.median;
+            let store = of("store.cpu_rate")?.median;
             Some(format!("{hits}; {}; {}", short(memory), millions(store)))
         };
         let cells: Vec<Option<String>> = sizes.iter().map(cell).collect();

@@ -144,7 +144,8 @@ impl Player {
             requests: Vec::new(),
             engines,
         };
-        let (spans, seen_by) = (HashMap::new(), HashMap::new());
+        let spans = HashMap::new();
+        let seen_by = HashMap::new();
         Self { trace, spans, seen_by, random: Random::new(seed), clock: 0 }
     }
 

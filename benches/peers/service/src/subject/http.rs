@@ -30,7 +30,8 @@ impl Connection {
 
     /// The bytes of a request, to be sent as often as needed.
     pub fn request(&self, method: &str, path: &str, body: &str) -> Vec<u8> {
-        let (address, length) = (self.address, body.len());
+        let address = self.address;
+        let length = body.len();
         format!(
             "{method} {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
              content-length: {length}\r\n\r\n{body}"

@@ -84,7 +84,8 @@ impl Subject for Kvasir {
     type Question = pb::FindMatchesRequest;
 
     async fn start(programs: &Programs, log: &Path) -> Result<Self> {
-        let (address, http) = (free_address()?, free_address()?);
+        let address = free_address()?;
+        let http = free_address()?;
         let mut command = Command::new(&programs.indexer_server);
         command.args(["--listen", &address.to_string(), "--http-listen", &http.to_string()]);
         let mut server = Server::start(command, log)?;
@@ -187,7 +188,8 @@ impl Subject for Kvasir {
     }
 
     async fn dump(&mut self) -> Result<Dump> {
-        let (mut pairs, mut bytes) = (0, 0);
+        let mut pairs = 0;
+        let mut bytes = 0;
         let started = Instant::now();
         for worker in 0..WORKERS {
             let request = pb::DumpWorkerRequest {
@@ -196,7 +198,8 @@ impl Subject for Kvasir {
                 ..Default::default()
             };
             let mut parts = self.client.dump_worker(request).await?.into_inner();
-            let (mut records, mut announced) = (0, 0);
+            let mut records = 0;
+            let mut announced = 0;
             while let Some(message) = parts.message().await? {
                 bytes += message.encoded_len() as u64;
                 match message.part {

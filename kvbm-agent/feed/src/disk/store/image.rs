@@ -100,7 +100,8 @@ impl<'a> ImageWriter<'a> {
             taken.map_err(|error| self.disk.failed(&error))?;
         }
         folder::remove_image(&self.disk.folder)?;
-        let (image, log_bytes) = (self.image, self.log_bytes);
+        let image = self.image;
+        let log_bytes = self.log_bytes;
         Ok(CompleteImage { incarnation: cut.incarnation, image, log_bytes })
     }
 }

@@ -146,7 +146,8 @@ impl HoldingRecord {
         for (at, stated) in self.copies.iter().enumerate() {
             *copies.get_mut(at)? = u16::try_from(*stated).ok()?;
         }
-        let (block, is_joined) = (BlockName(self.block), self.is_joined);
+        let block = BlockName(self.block);
+        let is_joined = self.is_joined;
         let is_held = copies.iter().any(|copies| *copies > 0);
         is_held.then_some(Holding { name, block, is_joined, copies })
     }

@@ -73,7 +73,8 @@ pub(super) fn read<O: Origin>(
     if let Err(found) = check_manifest(&manifest, disk, config.copy_mode) {
         return Ok(found);
     }
-    let (incarnation, image) = (origin.get(INCARNATION)?, origin.get(IMAGE)?);
+    let incarnation = origin.get(INCARNATION)?;
+    let image = origin.get(IMAGE)?;
     let (incarnation, image) = match read_heads(incarnation.as_deref(), image.as_deref()) {
         Ok(heads) => heads,
         Err(reason) => return Ok(Found::Unusable(reason)),
@@ -206,7 +207,8 @@ impl FoundIncarnation {
         origin: &O,
     ) -> Result<Result<(), NewIncarnation>, O::Error> {
         let Some(image) = self.image else { return Ok(Ok(())) };
-        let (mut chunks, mut bytes) = (0, 0);
+        let mut chunks = 0;
+        let mut bytes = 0;
         let journal = &mut self.journal;
         let read = origin.each(image_bounds(image.generation), &mut |_key, value| {
             chunks += 1;
@@ -242,7 +244,8 @@ impl FoundIncarnation {
             let unreadable = || damaged("a batch");
             let batch = pb::PublishBatch::decode(value).map_err(|_error| unreadable())?;
             let batch = PublishedBatch::read(batch, block_size).map_err(|_error| unreadable())?;
-            let (sequence, events) = (batch.sequence, batch.events.into_boxed_slice());
+            let sequence = batch.sequence;
+            let events = batch.events.into_boxed_slice();
             self.batches += 1;
             if watermark.is_none_or(|watermark| sequence > watermark) {
                 self.log_bytes += value.len() as u64;

@@ -92,7 +92,8 @@ impl Written {
     }
 
     fn say(&mut self, rank: DpRank, events: Vec<KvEvent>) {
-        let (map, mut scratch) = (&mut self.map, Vec::new());
+        let map = &mut self.map;
+        let mut scratch = Vec::new();
         let appended = self.journal.append_each(rank, events, |batch| {
             put_batch(batch, &mut scratch, map);
         });
@@ -231,7 +232,8 @@ proptest! {
                 written.count(image);
             }
             let mut found = written.life();
-            let (was, is) = (written.journal.status(), found.journal.status());
+            let was = written.journal.status();
+            let is = found.journal.status();
             prop_assert_eq!((is.incarnation, is.first, is.head), (INCARNATION, FIRST, was.head));
             prop_assert_eq!(is.own_first, was.head.map_or(FIRST, |head| head + 1));
             prop_assert_eq!(contents(&mut found.journal), contents(&mut written.journal));

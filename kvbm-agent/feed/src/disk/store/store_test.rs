@@ -145,7 +145,8 @@ async fn what_was_published_comes_back_with_images_and_without() {
             stop.cancel();
         };
         tokio::join!(keeping, saying);
-        let (expected, head) = (held(&feed), feed.status().head);
+        let expected = held(&feed);
+        let head = feed.status().head;
         let status = feed.disk().expect("it is on disk").status();
         assert_eq!((status.error, status.images >= images), (None, true));
         drop(feed);
